@@ -1,0 +1,43 @@
+"""What the inference core refuses or reports, each saying whose fault it is and what helps."""
+
+
+class InferenceError(Exception):
+    """Root of every error this package raises to its callers."""
+
+
+class InvalidTurn(InferenceError):
+    """The turn can never run as asked. `field` names the sampling or prompt field at fault."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class ContextLengthExceeded(InvalidTurn):
+    """The prompt leaves no room for an answer: `num_prompt_tokens` against `max_model_len` (both in tokens)."""
+
+    def __init__(self, num_prompt_tokens: int, max_model_len: int) -> None:
+        self.num_prompt_tokens = num_prompt_tokens
+        self.max_model_len = max_model_len
+        super().__init__(
+            "messages",
+            f"This model's maximum context length is {max_model_len} tokens, but the prompt has {num_prompt_tokens} "
+            f"tokens: the request exceeds the context window. Shorten the prompt or serve with a larger "
+            f"--max-model-len (prompt is too long: {num_prompt_tokens} tokens > {max_model_len} maximum).",
+        )
+
+
+class QueueFull(InferenceError):
+    """As many turns wait as the server admits. Try again after `retry_after_s`."""
+
+    def __init__(self, num_waiting: int, limit: int, retry_after_s: float) -> None:
+        super().__init__(f"{num_waiting} turns are waiting and the queue holds {limit}. Try again in {retry_after_s:g}s.")
+        self.retry_after_s = retry_after_s
+
+
+class EngineUnavailable(InferenceError):
+    """The engine process is starting, restarting, or died while the turn ran. Retrying is safe."""
+
+
+class ModelLoadError(InferenceError):
+    """The model given to --model cannot be served; the message says why and what can."""

@@ -1,0 +1,96 @@
+"""The one seam between a model and the paged KV cache.
+
+Every attention layer, fused or not, hands its new keys and values and its queries to an AttentionBackend; how they are
+stored and read is nobody else's business. The plain torch backend below runs on the CPU and is the reference that
+device kernels are tested against.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from transformers import AttentionInterface
+
+from inference.paged_kv.pool import KVPool
+from inference.runner.input_batch import Span, StepInputs
+
+INTERFACE_NAME = "headrace_paged"
+
+
+class AttentionBackend(Protocol):
+    """Stores this step's keys and values and attends over everything stored, causally.
+
+    query: [num_tokens, num_heads, head_dim]; key, value: [num_tokens, num_kv_heads, head_dim]; strides are free but the
+    last. Returns [num_tokens, num_heads, head_dim]. window: how many tokens a query sees, itself included.
+    """
+
+    name: str
+
+    def __call__(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, step: StepInputs, *,
+        scale: float, window: int | None = None,
+    ) -> torch.Tensor: ...
+
+
+class TorchAttention:
+    """Gathers a span's blocks and runs scaled_dot_product_attention over them."""
+
+    name = "torch"
+
+    def __init__(self, pool: KVPool) -> None:
+        self._pool = pool
+        layout = pool.layout
+        row = layout.num_kv_heads * layout.head_dim
+        self._key_slots = [keys.view(-1, layout.num_kv_heads, layout.head_dim) for keys in pool.keys]
+        self._value_slots = [values.view(-1, layout.num_kv_heads, layout.head_dim) for values in pool.values]
+        self._key_blocks = [keys.view(pool.num_blocks, layout.block_size * row) for keys in pool.keys]
+        self._value_blocks = [values.view(pool.num_blocks, layout.block_size * row) for values in pool.values]
+
+    def __call__(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, step: StepInputs, *,
+        scale: float, window: int | None = None,
+    ) -> torch.Tensor:
+        self._key_slots[layer].index_copy_(0, step.slots, key)
+        self._value_slots[layer].index_copy_(0, step.slots, value)
+        outputs = [self._attend(layer, query, span, scale, window) for span in step.spans]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def _attend(
+        self, layer: int, query: torch.Tensor, span: Span, scale: float, window: int | None
+    ) -> torch.Tensor:
+        layout = self._pool.layout
+        num_heads, head_dim = query.shape[-2:]
+        count = span.num_rows * span.num_queries
+        queries = query[span.first : span.first + count].view(span.num_rows, span.num_queries, num_heads, head_dim)
+        shape = (span.num_rows, -1, layout.num_kv_heads, layout.head_dim)
+        keys = self._key_blocks[layer].index_select(0, span.block_ids).view(shape)[:, : span.kv_len]
+        values = self._value_blocks[layer].index_select(0, span.block_ids).view(shape)[:, : span.kv_len]
+        attended = F.scaled_dot_product_attention(
+            queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2),
+            attn_mask=span.mask(window), scale=scale, enable_gqa=num_heads != layout.num_kv_heads,
+        )
+        return attended.transpose(1, 2).reshape(count, num_heads, head_dim)
+
+
+def paged_attention_forward(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: object,
+    *, paged: StepInputs, paged_backend: AttentionBackend, scaling: float | None = None,
+    sliding_window: int | None = None, **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """A Transformers attention function (AttentionInterface): tensors are [1, heads, tokens, head_dim].
+
+    No mask function is registered beside it, so Transformers builds no mask; ours come with the step's spans.
+    """
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    layer = module.layer_idx
+    assert isinstance(layer, int)
+    attended = paged_backend(
+        layer, query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), paged,
+        scale=scale, window=sliding_window,
+    )
+    return attended[None], None
+
+
+AttentionInterface.register(INTERFACE_NAME, paged_attention_forward)

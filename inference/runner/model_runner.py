@@ -1,0 +1,70 @@
+"""Runs StepPlans: one forward pass and one sampling each, in launch order, without the caller waiting.
+
+`launch` hands the plan to the runner's own thread and returns; the result is awaited on the StepHandle, so the
+scheduler plans the next step while this one runs. Sampled tokens go into the rows before the next step reads them:
+the host need not have seen them. Knows nothing of scheduling, processes or text.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+from torch import nn
+
+from inference.runner.attention import AttentionBackend
+from inference.runner.input_batch import prepare
+from inference.runner.request_rows import RequestRows
+from inference.runner.sampler import sample
+from inference.paged_kv.pool import KVPool
+from inference.step import StepPlan, StepResult
+
+
+class StepHandle:
+    """A launched step. `wait` blocks until its tokens are on the host; it raises what the step raised."""
+
+    def __init__(self, future: Future[StepResult]) -> None:
+        self._future = future
+
+    def wait(self) -> StepResult:
+        return self._future.result()
+
+
+class ModelRunner:
+    """Owns the model, the rows and the KV pool. `launch` may be called from one thread at a time."""
+
+    def __init__(
+        self, model: nn.Module, pool: KVPool, backend: AttentionBackend, *, max_rows: int, max_model_len: int
+    ) -> None:
+        self._model = model
+        self._pool = pool
+        self._backend = backend
+        self._rows = RequestRows(max_rows, max_model_len, pool.layout.block_size)
+        # One thread: steps run in launch order, and torch keeps one set of OpenMP workers warm.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-runner")
+
+    def launch(self, plan: StepPlan) -> StepHandle:
+        return StepHandle(self._thread.submit(self._run, plan))
+
+    def close(self) -> None:
+        """Wait for the launched steps and end the thread."""
+        self._thread.shutdown()
+
+    @torch.inference_mode()
+    def _run(self, plan: StepPlan) -> StepResult:
+        self._pool.copy_blocks(plan.block_copies)
+        self._rows.apply(plan)
+        step = prepare(plan, self._rows, self._pool.layout.block_size)
+
+        # A step that only reads prompts still asks for one position's logits: a model's head cannot take none.
+        keep = step.sample_at if step.sample_rows else torch.zeros(1, dtype=torch.int64)
+        logits = self._model(
+            input_ids=step.input_ids[None], position_ids=step.positions[None], use_cache=False,
+            logits_to_keep=keep, paged=step, paged_backend=self._backend,
+        ).logits[0]
+        if not step.sample_rows:
+            return StepResult((), ())
+
+        tokens, logprobs = sample(logits, step.sample_rows, step.sample_positions, self._rows)
+        self._rows.token_ids[step.sample_rows, step.sample_positions] = tokens
+        return StepResult(tuple(tokens.tolist()), tuple(logprobs))

@@ -1,0 +1,80 @@
+"""One permanent row a live sequence: its tokens, block table and sampling state stay on the device between steps.
+
+The host sends only what a StepPlan says has changed. All methods run on the runner's thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from inference.step import NewRow, StepPlan
+from inference.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class RowSampling:
+    """How one row samples. bias_ids, end_ids: [n] int64, cpu."""
+
+    params: SamplingParams
+    noise_key: int
+    num_prompt_tokens: int
+    no_end_before: int
+    end_ids: torch.Tensor
+    bias_ids: torch.Tensor
+    biases: torch.Tensor
+
+    @classmethod
+    def of(cls, new: NewRow) -> RowSampling:
+        bias = new.params.logit_bias
+        return cls(
+            params=new.params,
+            noise_key=new.noise_key,
+            num_prompt_tokens=new.num_prompt_tokens,
+            no_end_before=new.no_end_before,
+            end_ids=torch.tensor(new.end_token_ids, dtype=torch.int64),
+            bias_ids=torch.tensor([token_id for token_id, _ in bias], dtype=torch.int64),
+            biases=torch.tensor([value for _, value in bias], dtype=torch.float32),
+        )
+
+    @property
+    def is_plain_greedy(self) -> bool:
+        """The most likely token of the untouched logits is the answer, and nothing else is asked for."""
+        params = self.params
+        return (
+            params.temperature == 0
+            and params.logprobs is None
+            and not params.logit_bias
+            and params.min_tokens == 0
+            and not self.has_penalties
+        )
+
+    @property
+    def has_penalties(self) -> bool:
+        params = self.params
+        return (
+            params.presence_penalty != 0 or params.frequency_penalty != 0 or params.repetition_penalty != 1
+        )
+
+
+class RequestRows:
+    """token_ids: [max_rows, max_model_len + 1] int64; block_table: [max_rows, max_blocks] int64.
+
+    token_ids[row, p] is the token at position p; a step writes the token it samples where the next step reads it.
+    """
+
+    def __init__(self, max_rows: int, max_model_len: int, block_size: int) -> None:
+        # Two past the end: the surplus step of a sequence that has just filled its context still needs a place.
+        self.token_ids = torch.zeros((max_rows, max_model_len + 2), dtype=torch.int64)
+        self.block_table = torch.zeros((max_rows, -(-max_model_len // block_size) + 1), dtype=torch.int64)
+        self.sampling: list[RowSampling | None] = [None] * max_rows
+
+    def apply(self, plan: StepPlan) -> None:
+        """Write the plan's new rows and block ids."""
+        for new in plan.new_rows:
+            self.token_ids[new.row, : len(new.token_ids)] = torch.tensor(new.token_ids, dtype=torch.int64)
+            self.sampling[new.row] = RowSampling.of(new)
+        for write in plan.block_writes:
+            ids = torch.tensor(write.block_ids, dtype=torch.int64)
+            self.block_table[write.row, write.start : write.start + len(write.block_ids)] = ids

@@ -1,0 +1,338 @@
+"""Decides what each step computes: continuous batching with chunked prefill under a token budget.
+
+Pure Python over ints; knows nothing of tensors, text or processes. It plans one step ahead: `plan` may be called again
+before `apply` has seen the tokens of the step before, so an end token is noticed one step late and the surplus token
+is dropped. Called from one thread; no method blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from secrets import randbits
+
+from inference.paged_kv.block_pool import BlockPool
+from inference.paged_kv.block_table import BlockTable
+from inference.sequence import Sequence
+from inference.step import BlockWrite, NewRow, ScheduledRow, StepPlan, StepResult
+from inference.types import EngineStats, TokenChunk, TurnRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    """max_step_tokens bounds one step's tokens, prefill and decode together; max_rows the sequences running at once."""
+
+    max_rows: int
+    max_step_tokens: int
+    max_model_len: int
+    eos_token_ids: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A step being planned; lives for one call of Scheduler.plan."""
+
+    tokens_left: int
+    decodes: list[ScheduledRow] = field(default_factory=list)
+    prefills: list[ScheduledRow] = field(default_factory=list)
+    new_rows: list[NewRow] = field(default_factory=list)
+    block_writes: list[BlockWrite] = field(default_factory=list)
+    block_copies: list[tuple[int, int]] = field(default_factory=list)
+    decode_sequences: list[Sequence] = field(default_factory=list)
+    prefill_sequences: list[Sequence] = field(default_factory=list)
+
+    def finish(self) -> StepPlan:
+        return StepPlan(
+            rows=(*self.decodes, *self.prefills),
+            num_decodes=len(self.decodes),
+            new_rows=tuple(self.new_rows),
+            block_writes=tuple(self.block_writes),
+            block_copies=tuple(self.block_copies),
+        )
+
+
+class Scheduler:
+    """Owns every live sequence, its row and its blocks.
+
+    `noise_source` gives a 63-bit key to a sequence whose request names no seed.
+    """
+
+    def __init__(
+        self, pool: BlockPool, limits: SchedulerLimits, noise_source: Callable[[], int] = lambda: randbits(63)
+    ) -> None:
+        self._pool = pool
+        self._limits = limits
+        self._noise_source = noise_source
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []
+        self._free_rows = list(range(limits.max_rows - 1, -1, -1))
+        self._turns: dict[str, list[Sequence]] = {}
+        # Which sequences sample in each launched step, oldest first: apply() reads them back in plan order.
+        self._launched: deque[list[Sequence]] = deque()
+        self._num_steps = 0
+        self._num_prompt_tokens = 0
+        self._num_cached_prompt_tokens = 0
+        self._num_generated_tokens = 0
+        self._num_preemptions = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._turns) or bool(self._launched)
+
+    def submit(self, request: TurnRequest) -> None:
+        """Queue a turn's choices behind those that wait. The caller has checked the prompt against max_model_len."""
+        choices: list[Sequence] = []
+        for choice in range(request.n):
+            sequence = self._sequence(request, choice)
+            sequence.parent = choices[0] if choices else None
+            choices.append(sequence)
+        self._turns[request.turn_id] = choices
+        self._waiting += choices
+
+    def cancel(self, turn_id: str) -> None:
+        """Forget a turn at once: its row and blocks are free for the next plan. Unknown turns are ignored."""
+        for sequence in self._turns.pop(turn_id, ()):
+            if sequence.finish_reason is None:
+                sequence.finish_reason = "cancelled"
+                self._retire(sequence)
+
+    def plan(self) -> StepPlan | None:
+        """The next step, with its blocks allocated, or None when nothing can run before a result is applied."""
+        draft = _Draft(tokens_left=self._limits.max_step_tokens)
+        self._plan_decodes(draft)
+        self._plan_running_prefills(draft)
+        self._admit(draft)
+        plan = draft.finish()
+        if not plan.rows:
+            assert not plan.new_rows
+            return None
+
+        sequences = [*draft.decode_sequences, *draft.prefill_sequences]
+        sampling = [sequence for sequence, row in zip(sequences, plan.rows, strict=True) if row.samples]
+        for sequence in sampling:
+            sequence.num_in_flight += 1
+        self._launched.append(sampling)
+        self._num_steps += 1
+        return plan
+
+    def apply(self, result: StepResult) -> list[TokenChunk]:
+        """Take in the tokens of the oldest launched step; returns one chunk for each sequence that is still wanted."""
+        chunks = []
+        sampling = self._launched.popleft()
+        for sequence, token_id, logprobs in zip(sampling, result.token_ids, result.logprobs, strict=True):
+            sequence.num_in_flight -= 1
+            if sequence.finish_reason is not None:
+                continue  # the surplus token of a stop or cancel that was noticed after this step was launched
+            first = len(sequence.token_ids) == sequence.num_prompt_tokens
+            sequence.token_ids.append(token_id)
+            self._num_generated_tokens += 1
+            self._finish_if_done(sequence, token_id)
+            chunks.append(
+                TokenChunk(
+                    turn_id=sequence.turn_id,
+                    choice=sequence.choice,
+                    token_ids=(token_id,),
+                    logprobs=(logprobs,) if logprobs is not None else (),
+                    finish_reason=sequence.finish_reason,
+                    stop_token_id=token_id if sequence.finish_reason == "stop" else None,
+                    num_cached_tokens=sequence.num_cached_tokens if first else None,
+                )
+            )
+        return chunks
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            num_blocks=self._pool.num_blocks,
+            num_blocks_in_use=self._pool.num_in_use,
+            num_blocks_cached=self._pool.num_cached,
+            num_steps=self._num_steps,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_cached_prompt_tokens=self._num_cached_prompt_tokens,
+            num_generated_tokens=self._num_generated_tokens,
+            num_preemptions=self._num_preemptions,
+        )
+
+    # Planning, in order of precedence: turns that already speak, prompts half read, then newcomers.
+
+    def _plan_decodes(self, draft: _Draft) -> None:
+        for sequence in list(self._running):
+            if draft.tokens_left == 0:
+                break
+            # The check of `row` skips a sequence that an earlier one of this loop has preempted.
+            if sequence.row is None or not sequence.is_decoding or not sequence.may_grow:
+                continue
+            if self._make_room(draft, sequence, sequence.num_planned + 1):
+                self._schedule(draft, sequence, 1)
+
+    def _plan_running_prefills(self, draft: _Draft) -> None:
+        for sequence in list(self._running):
+            if draft.tokens_left == 0:
+                break
+            if sequence.row is None or not sequence.is_prefilling:
+                continue
+            count = min(draft.tokens_left, sequence.num_to_compute)
+            if self._grow(draft, sequence, sequence.num_planned + count):
+                self._schedule(draft, sequence, count)
+
+    def _admit(self, draft: _Draft) -> None:
+        for sequence in list(self._admissible()):
+            if not self._free_rows or draft.tokens_left == 0:
+                break
+            if not self._enter(draft, sequence):
+                break  # strictly first come, first served: nobody overtakes a turn that waits for blocks
+
+    def _admissible(self) -> Iterator[Sequence]:
+        """Waiting sequences that can start now, in order; a fork waits until its parent's prompt is computed."""
+        for sequence in self._waiting:
+            if sequence.num_in_flight:
+                continue  # preempted with a token on its way
+            parent = sequence.parent
+            if parent is not None and parent.finish_reason is None and parent.num_planned < parent.num_prompt_tokens:
+                continue
+            yield sequence
+
+    def _enter(self, draft: _Draft, sequence: Sequence) -> bool:
+        """Give a waiting sequence a row, its cached prefix and its first chunk; False when blocks are short."""
+        num_cached = self._adopt_prefix(sequence)
+        count = min(draft.tokens_left, len(sequence.token_ids) - num_cached)
+        # Room for the whole prompt and one token more: admitting on less would only preempt somebody soon.
+        if sequence.table.num_missing(len(sequence.token_ids) + 1) + 1 > self._pool.num_free and self._running:
+            sequence.table.release()
+            return False
+        copied = sequence.table.own(num_cached) if num_cached < self._capacity(sequence) else None
+        if copied is not None:
+            draft.block_copies.append(copied)
+        sequence.table.grow(num_cached + count)
+
+        self._waiting.remove(sequence)
+        self._running.append(sequence)
+        sequence.row = self._free_rows.pop()
+        sequence.num_planned = num_cached
+        if sequence.num_cached_tokens is None:
+            sequence.num_cached_tokens = num_cached
+            self._num_prompt_tokens += sequence.num_prompt_tokens
+            self._num_cached_prompt_tokens += num_cached
+        draft.new_rows.append(self._new_row(sequence))
+        draft.block_writes.append(BlockWrite(sequence.row, 0, tuple(sequence.table.block_ids)))
+        self._schedule(draft, sequence, count)
+        return True
+
+    def _adopt_prefix(self, sequence: Sequence) -> int:
+        """Share what is already computed of the sequence's tokens; returns how many tokens that covers."""
+        parent = sequence.parent
+        if parent is not None and parent.finish_reason is None and parent.row is not None:
+            sequence.table = parent.table.fork()
+            sequence.parent = None
+            return sequence.num_prompt_tokens - 1
+        return sequence.table.match_prefix(sequence.token_ids)
+
+    def _schedule(self, draft: _Draft, sequence: Sequence, count: int) -> None:
+        assert sequence.row is not None
+        decodes = sequence.is_decoding
+        samples = sequence.num_to_compute == count
+        row = ScheduledRow(sequence.row, sequence.num_planned, count, samples)
+        (draft.decodes if decodes else draft.prefills).append(row)
+        (draft.decode_sequences if decodes else draft.prefill_sequences).append(sequence)
+        draft.tokens_left -= count
+        sequence.num_planned += count
+        sequence.table.record_full_blocks(sequence.token_ids, min(sequence.num_planned, len(sequence.token_ids)))
+
+    # Blocks
+
+    def _capacity(self, sequence: Sequence) -> int:
+        return len(sequence.table.block_ids) * self._pool.block_size
+
+    def _grow(self, draft: _Draft, sequence: Sequence, num_tokens: int) -> bool:
+        missing = sequence.table.num_missing(num_tokens)
+        if missing > self._pool.num_free:
+            return False
+        if missing:
+            start = len(sequence.table.block_ids)
+            assert sequence.row is not None
+            draft.block_writes.append(BlockWrite(sequence.row, start, tuple(sequence.table.grow(num_tokens))))
+        return True
+
+    def _make_room(self, draft: _Draft, sequence: Sequence, num_tokens: int) -> bool:
+        """Grow a decoding sequence, at the cost of the youngest ones if need be; False if it had to go itself."""
+        while not self._grow(draft, sequence, num_tokens):
+            victim = next(
+                candidate for candidate in reversed(self._running) if candidate not in draft.decode_sequences
+            )
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Send a running sequence back to the head of the queue; its tokens stay, its KV is computed again."""
+        sequence.table.record_full_blocks(sequence.token_ids, min(sequence.num_planned, len(sequence.token_ids)))
+        self._leave_row(sequence)
+        sequence.table.release()
+        sequence.num_planned = 0
+        self._waiting.appendleft(sequence)
+        self._num_preemptions += 1
+
+    # Ends
+
+    def _finish_if_done(self, sequence: Sequence, token_id: int) -> None:
+        if token_id in sequence.end_token_ids and len(sequence.token_ids) > sequence.no_end_before:
+            sequence.finish_reason = "stop"
+        elif len(sequence.token_ids) >= sequence.max_total_tokens:
+            sequence.finish_reason = "length"
+        else:
+            return
+        self._retire(sequence)
+        siblings = self._turns[sequence.turn_id]
+        if all(sibling.finish_reason is not None for sibling in siblings):
+            del self._turns[sequence.turn_id]
+
+    def _retire(self, sequence: Sequence) -> None:
+        if sequence.row is None:
+            self._waiting.remove(sequence)
+            return
+        # A decode token's block becomes findable only now that the token is known.
+        num_computed = min(sequence.num_planned, len(sequence.token_ids))
+        sequence.table.record_full_blocks(sequence.token_ids, num_computed)
+        self._leave_row(sequence)
+        sequence.table.release()
+
+    def _leave_row(self, sequence: Sequence) -> None:
+        assert sequence.row is not None
+        self._free_rows.append(sequence.row)
+        sequence.row = None
+        self._running.remove(sequence)
+
+    # Construction
+
+    def _sequence(self, request: TurnRequest, choice: int) -> Sequence:
+        params = request.params
+        room = self._limits.max_model_len - len(request.prompt_token_ids)
+        ends = params.stop_token_ids if params.ignore_eos else (*params.stop_token_ids, *self._limits.eos_token_ids)
+        # Each choice of a seeded turn draws its own noise, and the same one every time.
+        noise_key = self._noise_source() if params.seed is None else (params.seed * 1_000_003 + choice) & (2**63 - 1)
+        return Sequence(
+            turn_id=request.turn_id,
+            choice=choice,
+            prompt=request.prompt_token_ids,
+            params=params,
+            table=BlockTable(self._pool, request.cache_salt),
+            noise_key=noise_key,
+            end_token_ids=tuple(dict.fromkeys(ends)),
+            max_total_tokens=len(request.prompt_token_ids)
+            + min(room, params.max_tokens if params.max_tokens is not None else room),
+        )
+
+    def _new_row(self, sequence: Sequence) -> NewRow:
+        assert sequence.row is not None
+        return NewRow(
+            row=sequence.row,
+            token_ids=tuple(sequence.token_ids),
+            num_prompt_tokens=sequence.num_prompt_tokens,
+            params=sequence.params,
+            noise_key=sequence.noise_key,
+            no_end_before=sequence.no_end_before,
+            end_token_ids=sequence.end_token_ids,
+        )

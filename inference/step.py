@@ -1,0 +1,72 @@
+"""What the scheduler asks of the runner for one step, and what comes back. Pure data, standard library only.
+
+A plan carries only what changed: the runner keeps every live sequence's tokens, lengths and block table in its row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inference.types import SamplingParams, TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A sequence enters its row before the step. `token_ids` are all tokens known so far, the prompt first.
+
+    no_end_before: positions below it may not sample an end token (min_tokens, as an absolute token count).
+    end_token_ids: the tokens that end this sequence; masked while no_end_before forbids them.
+    """
+
+    row: int
+    token_ids: tuple[int, ...]
+    num_prompt_tokens: int
+    params: SamplingParams
+    noise_key: int
+    no_end_before: int
+    end_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWrite:
+    """`block_ids` are written into the row's block table from index `start` on, before the step."""
+
+    row: int
+    start: int
+    block_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRow:
+    """The step computes tokens [start, start + num_tokens) of the row; with `samples` it draws the token after them."""
+
+    row: int
+    start: int
+    num_tokens: int
+    samples: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One forward pass. `rows`: decodes (one token each) first, then prefill chunks; no row occurs twice.
+
+    Applied in this order: block_copies (source, copy), new_rows, block_writes, then the pass.
+    """
+
+    rows: tuple[ScheduledRow, ...]
+    num_decodes: int
+    new_rows: tuple[NewRow, ...] = ()
+    block_writes: tuple[BlockWrite, ...] = ()
+    block_copies: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(row.num_tokens for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The tokens drawn, one for each row with `samples`, in the plan's order; logprobs likewise, None where not asked."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs | None, ...]

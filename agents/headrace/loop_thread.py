@@ -1,0 +1,87 @@
+"""An event loop on a thread of its own, so that plain code can use what is written for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator
+from concurrent.futures import Future
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+_NO_MORE = object()
+
+
+class LoopThread:
+    """Runs coroutines for callers on any number of other threads, until `close` or the interpreter's end."""
+
+    def __init__(self) -> None:
+        started: Future[asyncio.AbstractEventLoop] = Future()
+        thread = threading.Thread(target=_serve, args=(started,), name="headrace", daemon=True)
+        thread.start()
+        self._loop = started.result()
+        self._stop = weakref.finalize(self, _stop, self._loop, thread)
+
+    @property
+    def is_open(self) -> bool:
+        return self._stop.alive
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait for the coroutine's result. Interrupted (Ctrl-C), it is cancelled, and has ended when this raises."""
+        if not self.is_open:
+            coroutine.close()
+            raise RuntimeError("the client is closed")
+        ended: Future[asyncio.Task[T]] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(coroutine))
+            tasks[0].add_done_callback(ended.set_result)
+
+        self._loop.call_soon_threadsafe(start)
+        try:
+            task = ended.result()
+        except BaseException:
+            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            ended.result()
+            raise
+        if task.cancelled():
+            raise RuntimeError("the client was closed meanwhile")
+        return task.result()
+
+    def iterate(self, items: AsyncIterator[T]) -> Generator[T, None, None]:
+        """The items, one at a time. Leaving early closes an asynchronous generator."""
+        try:
+            while (item := self.run(_next(items))) is not _NO_MORE:
+                yield cast(T, item)
+        finally:
+            if isinstance(items, AsyncGenerator) and self.is_open:
+                self.run(_aclose(items))
+
+    def close(self) -> None:
+        """Stop the loop; what still runs there is cancelled. Idempotent."""
+        self._stop()
+
+
+def _serve(started: Future[asyncio.AbstractEventLoop]) -> None:
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        started.set_result(loop)
+        loop.run_forever()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    # The garbage collector may call this on the loop's own thread.
+    if thread is not threading.current_thread():
+        thread.join()
+
+
+async def _next(items: AsyncIterator[T]) -> T | object:
+    return await anext(items, _NO_MORE)
+
+
+async def _aclose(items: AsyncGenerator[Any, None]) -> None:
+    await items.aclose()

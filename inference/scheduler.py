@@ -100,9 +100,11 @@ class Scheduler:
     def plan(self) -> StepPlan | None:
         """The next step, with its blocks allocated, or None when nothing can run before a result is applied."""
         draft = _Draft(tokens_left=self._limits.max_step_tokens)
+        # Asked first: a fork copies blocks before the step runs, so its parent's prompt must be an earlier step's work.
+        admissible = list(self._admissible())
         self._plan_decodes(draft)
         self._plan_running_prefills(draft)
-        self._admit(draft)
+        self._admit(draft, admissible)
         plan = draft.finish()
         if not plan.rows:
             assert not plan.new_rows
@@ -177,8 +179,8 @@ class Scheduler:
             if self._grow(draft, sequence, sequence.num_planned + count):
                 self._schedule(draft, sequence, count)
 
-    def _admit(self, draft: _Draft) -> None:
-        for sequence in list(self._admissible()):
+    def _admit(self, draft: _Draft, admissible: list[Sequence]) -> None:
+        for sequence in admissible:
             if not self._free_rows or draft.tokens_left == 0:
                 break
             if not self._enter(draft, sequence):
@@ -224,7 +226,7 @@ class Scheduler:
         """Share what is already computed of the sequence's tokens; returns how many tokens that covers."""
         parent = sequence.parent
         if parent is not None and parent.finish_reason is None and parent.row is not None:
-            sequence.table = parent.table.fork()
+            sequence.table = parent.table.fork(sequence.num_prompt_tokens)
             sequence.parent = None
             return sequence.num_prompt_tokens - 1
         return sequence.table.match_prefix(sequence.token_ids)

@@ -61,13 +61,17 @@ class BlockTable:
             self._pool.index.record(key, self.block_ids[self._num_recorded])
             self._num_recorded += 1
 
-    def fork(self) -> BlockTable:
-        """A second table over the same blocks. Before either writes into a shared block it must `own` it."""
+    def fork(self, num_tokens: int) -> BlockTable:
+        """A second table over the blocks of the first `num_tokens` tokens.
+
+        Before either table writes into a shared block it must `own` it.
+        """
+        num_blocks = -(-num_tokens // self._pool.block_size)
         twin = BlockTable.__new__(BlockTable)
         twin._pool = self._pool
-        twin.block_ids = list(self.block_ids)
-        twin._keys = list(self._keys)
-        twin._num_recorded = self._num_recorded
+        twin.block_ids = self.block_ids[:num_blocks]
+        twin._num_recorded = min(self._num_recorded, num_tokens // self._pool.block_size)
+        twin._keys = self._keys[: twin._num_recorded + 1]
         self._pool.acquire(twin.block_ids)
         return twin
 

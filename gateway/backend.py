@@ -1,0 +1,53 @@
+"""The seam between turns and what generates them: a model's engine, or a script."""
+
+from __future__ import annotations
+
+from typing import Protocol, Self
+
+from gateway.types import EngineStats, Prepared, TextPiece, Turn
+
+
+class PieceStream(Protocol):
+    """The pieces of one prepared prompt, all choices interleaved, each choice in order. Ends when all have finished.
+
+    Iterating raises GatewayError when the backend fails.
+    """
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> TextPiece: ...
+
+    def close(self) -> None:
+        """Cancels what is left, at once and whatever state the turn is in. Idempotent."""
+
+
+class Backend(Protocol):
+    """One served model. All methods are called from the event loop's thread."""
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def max_model_len(self) -> int | None:
+        """Prompt and answer together, in tokens; None = no limit or not known yet."""
+
+    @property
+    def stats(self) -> EngineStats | None:
+        """The engine's latest snapshot; None where there is no engine."""
+
+    async def start(self) -> None:
+        """Returns when turns can be generated, or raises. Call once."""
+
+    async def close(self) -> None:
+        """Ends every turn that is left. Idempotent."""
+
+    async def prepare(self, turn: Turn, turn_id: str) -> tuple[Prepared, ...]:
+        """Template and tokens: one Prepared a prompt. Raises InvalidRequest."""
+
+    def generate(self, prepared: Prepared) -> PieceStream:
+        """Submits the prompt at once. Raises GatewayError (refused, queue full, engine down); close the stream."""
+
+    async def tokenize(self, turn: Turn) -> list[int]: ...
+
+    def detokenize(self, token_ids: list[int]) -> str:
+        """Raises InvalidRequest."""

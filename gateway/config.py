@@ -1,0 +1,231 @@
+"""What the gateway is told: flags and environment, read once. Knows nothing of what is done with it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from inference.config import Device, Dtype
+
+MIB = 1024 * 1024
+API_KEY_VARIABLE = "HEADRACE_API_KEY"
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE_FACTORS = {"": 1, "K": 1024, "M": MIB, "G": 1024 * MIB, "T": MIB * MIB}
+
+
+class ConfigError(ValueError):
+    """The command line cannot be followed; the message names the option."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Limits and switches of the gateway itself; the model's own are in the backend.
+
+    served_names: the first is canonical, each is accepted as `model`. api_keys empty = no authentication.
+    max_live_turns: turns generated at once, over all connections; more get 429. max_connection_turns: the same for
+    one WebSocket. max_pending_chars: text that waits for one slow reader before its turn is paused;
+    slow_reader_timeout_s: how long it may stay paused. keepalive_s: silence on an event stream before a comment.
+    drain_s: how long running turns may go on after a signal. allowed_origins: web origins that may use the API
+    from a browser ("*" = all).
+    """
+
+    served_names: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_keys: tuple[str, ...] = ()
+    max_body_bytes: int = 8 * MIB
+    max_live_turns: int = 1024
+    max_connection_turns: int = 256
+    max_pending_chars: int = 256 * 1024
+    slow_reader_timeout_s: float = 30.0
+    keepalive_s: float = 15.0
+    drain_s: float = 1.0
+    allowed_origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """`headrace serve`, decoded. model None = the default one. kv_bytes and max_model_len None = chosen by the engine.
+
+    gateway.served_names is empty when no --served-model-name was given: then the model's own name is served.
+    """
+
+    model: str | None
+    device: Device
+    dtype: Dtype | None
+    max_model_len: int | None
+    kv_bytes: int | None
+    dialect: str | None
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+    gateway: GatewayConfig
+
+
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_model_arguments(parser.add_argument_group("model"))
+    _add_connection_arguments(parser.add_argument_group("connections"))
+    _add_limit_arguments(parser.add_argument_group("limits"))
+
+
+def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--model",
+        metavar="SPEC",
+        help="what to serve: nothing for the embedded default, a folder with config.json and safetensors, a .gguf "
+        "file, random:CONFIG.json for random weights in real shapes, or scripted:FILE.jsonl for canned answers",
+    )
+    group.add_argument(
+        "--served-model-name",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="the model's name in the API, instead of its own; may be repeated, the first is shown in answers",
+    )
+    group.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the model runs (default: cpu)")
+    group.add_argument(
+        "--dtype",
+        choices=("int8", "fp32", "bf16", "fp16"),
+        help="how weights are computed with (default: int8 on the CPU, bf16 on CUDA)",
+    )
+    group.add_argument(
+        "--max-model-len",
+        metavar="TOKENS",
+        type=_positive,
+        help="longest prompt and answer together (default: as long as the model and the KV memory allow)",
+    )
+    group.add_argument(
+        "--kv-memory", metavar="SIZE", type=_size, help="memory for the KV cache, as 512MiB or 4GiB (default: measured)"
+    )
+    group.add_argument(
+        "--dialect",
+        metavar="NAME",
+        help="how the model writes tool calls and reasoning (default: found from its chat template)",
+    )
+
+
+def _add_connection_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    group.add_argument("--port", type=_port, default=8000, help="port to listen on, 0 for a free one (default: 8000)")
+    group.add_argument(
+        "--api-key",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help=f"key that clients must send; may be repeated or hold several with commas (also: {API_KEY_VARIABLE}, "
+        "which other users of the machine cannot see)",
+    )
+    group.add_argument(
+        "--allow-origin",
+        metavar="ORIGIN",
+        action="append",
+        default=[],
+        help="web origin whose pages may use the server, as https://chat.example or *; may be repeated",
+    )
+    group.add_argument(
+        "--keepalive",
+        metavar="SECONDS",
+        type=_seconds,
+        default=15.0,
+        help="send a keepalive on an event stream after this much silence (default: 15)",
+    )
+    group.add_argument(
+        "--drain",
+        metavar="SECONDS",
+        type=_seconds,
+        default=1.0,
+        help="let running turns go on for this long after Ctrl-C or SIGTERM (default: 1)",
+    )
+    group.add_argument(
+        "--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="WARNING", help="(default: WARNING)"
+    )
+
+
+def _add_limit_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--max-turns", metavar="N", type=_positive, default=1024, help="turns at once; more get 429 (default: 1024)"
+    )
+    group.add_argument(
+        "--max-connection-turns",
+        metavar="N",
+        type=_positive,
+        default=256,
+        help="turns at once on one WebSocket, waiting ones included (default: 256)",
+    )
+    group.add_argument(
+        "--max-body-bytes", metavar="SIZE", type=_size, default=8 * MIB, help="largest request (default: 8MiB)"
+    )
+    group.add_argument(
+        "--slow-reader-timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=30.0,
+        help="end a turn whose client has not read for this long (default: 30)",
+    )
+
+
+def serve_options(args: argparse.Namespace, environ: Mapping[str, str]) -> ServeOptions:
+    """Raises ConfigError. Keys of the command line and of the environment are all accepted."""
+    api_keys = _split_keys([*args.api_key, environ.get(API_KEY_VARIABLE, "")])
+    if args.api_key and not api_keys:
+        raise ConfigError("--api-key is empty: give a key, or leave the option out to serve without authentication.")
+    return ServeOptions(
+        model=args.model,
+        device=cast(Device, args.device),
+        dtype=cast("Dtype | None", args.dtype),
+        max_model_len=args.max_model_len,
+        kv_bytes=args.kv_memory,
+        dialect=args.dialect,
+        log_level=args.log_level,
+        gateway=GatewayConfig(
+            served_names=tuple(args.served_model_name),
+            host=args.host,
+            port=args.port,
+            api_keys=api_keys,
+            max_body_bytes=args.max_body_bytes,
+            max_live_turns=args.max_turns,
+            max_connection_turns=args.max_connection_turns,
+            slow_reader_timeout_s=args.slow_reader_timeout,
+            keepalive_s=args.keepalive,
+            drain_s=args.drain,
+            allowed_origins=tuple(args.allow_origin),
+        ),
+    )
+
+
+def _split_keys(values: list[str]) -> tuple[str, ...]:
+    return tuple(key.strip() for value in values for key in value.split(",") if key.strip())
+
+
+def _positive(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return value
+
+
+def _port(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdecimal() else -1
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"must be a port number from 0 to 65535, got {text!r}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
+    return value
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    value = int(float(match[1]) * _SIZE_FACTORS[match[2].upper()]) if match else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a size as 512MiB or 4GiB, got {text!r}")
+    return value

@@ -1,0 +1,152 @@
+"""Everything the gateway refuses or reports. Each class is one row: status, type and code say whose fault it is.
+
+The body's words go to the user as they are: they name the field, the value and what helps. Statuses, codes and the
+headers that steer retries follow OpenAI's API (error guide, 2026-11).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from inference.errors import ContextLengthExceeded, EngineUnavailable, InvalidTurn, QueueFull
+
+
+class GatewayError(Exception):
+    """Root. `param` is the path of the field at fault; `retry_after_s` is set when trying again makes sense."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: str = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+        if code is not None:
+            self.code = code
+
+    def body(self) -> dict[str, Any]:
+        """The inner object of OpenAI's error body."""
+        return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+
+    def headers(self) -> dict[str, str]:
+        if self.retry_after_s is None:
+            return {}
+        # Retry-After holds whole seconds (RFC 9110, section 10.2.3); OpenAI's and Anthropic's SDKs read the
+        # milliseconds first.
+        return {
+            "retry-after": str(math.ceil(self.retry_after_s)),
+            "retry-after-ms": str(math.ceil(self.retry_after_s * 1000)),
+        }
+
+
+class InvalidRequest(GatewayError):
+    """The client's fault: the same request will never succeed."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_value"
+
+    def __init__(self, param: str | None, message: str, *, code: str | None = None) -> None:
+        super().__init__(message, param=param, code=code)
+
+
+class InvalidApiKey(GatewayError):
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+    def headers(self) -> dict[str, str]:
+        return {"www-authenticate": "Bearer"}
+
+
+class OriginRefused(GatewayError):
+    status = 403
+    type = "invalid_request_error"
+    code = "origin_not_allowed"
+
+
+class NotFound(GatewayError):
+    status = 404
+    type = "invalid_request_error"
+    code = "not_found"
+
+
+class ModelNotFound(NotFound):
+    code = "model_not_found"
+
+    def __init__(self, model: str, served: tuple[str, ...]) -> None:
+        names = ", ".join(repr(name) for name in served)
+        super().__init__(f"The model {model!r} is not served here. Served: {names}.", param="model")
+
+
+class MethodNotAllowed(GatewayError):
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, path: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(f"{method} is not allowed on {path}. Allowed: {', '.join(allowed)}.")
+        self.allowed = allowed
+
+    def headers(self) -> dict[str, str]:
+        return {"allow": ", ".join(self.allowed)}
+
+
+class RequestTooLarge(GatewayError):
+    status = 413
+    type = "invalid_request_error"
+    code = "request_too_large"
+
+
+class TooManyTurns(GatewayError):
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+
+class InternalError(GatewayError):
+    """Our fault. The message carries the request id under which the log has the rest."""
+
+
+class Overloaded(GatewayError):
+    """The reader, the engine or the server cannot keep up with this turn; others are not affected."""
+
+    status = 503
+    code = "server_is_overloaded"
+
+
+class EngineDown(GatewayError):
+    status = 503
+    code = "engine_unavailable"
+
+
+class ShuttingDown(GatewayError):
+    status = 503
+    code = "server_shutting_down"
+
+
+def from_inference(error: Exception) -> GatewayError:
+    """What the client hears of an error the inference core raised. Anything unknown is our fault."""
+    match error:
+        case GatewayError():
+            return error
+        case ContextLengthExceeded():
+            return InvalidRequest(error.field, str(error), code="context_length_exceeded")
+        case InvalidTurn():
+            return InvalidRequest(error.field, str(error))
+        case QueueFull():
+            return TooManyTurns(str(error), retry_after_s=error.retry_after_s)
+        case EngineUnavailable():
+            return EngineDown(str(error), retry_after_s=1.0)
+        case _:
+            return InternalError("The server had an error while processing this request.")

@@ -1,0 +1,94 @@
+"""One HTTP request and its response over ASGI: bounded reading, one place that starts responses.
+
+Knows nothing of turns. Starlette's own Response classes are not used for streams: see gateway.sse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from gateway.errors import RequestTooLarge
+
+JSON_TYPE = "application/json"
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was whole. Nobody is left to answer."""
+
+
+class Exchange:
+    """Owned by the task that serves the request. `on_start` hears of the status once."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        request_id: str,
+        response_headers: Mapping[str, str],
+        on_start: Callable[[int], None],
+    ) -> None:
+        self.path: str = scope["path"]
+        self.method: str = scope["method"]
+        self.headers = Headers(scope=scope)
+        self.request_id = request_id
+        self.is_started = False
+        self._response_headers = response_headers
+        self._receive = receive
+        self._send = send
+        self._on_start = on_start
+
+    async def read_body(self, max_bytes: int) -> bytes:
+        """Raises RequestTooLarge as soon as the limit is known to be passed, and ClientGone."""
+        length = self.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > max_bytes:
+            raise _too_large(f"{length} bytes", max_bytes)
+        chunks: list[bytes] = []
+        num_bytes = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            chunk = message.get("body", b"")
+            chunks.append(chunk)
+            num_bytes += len(chunk)
+            if num_bytes > max_bytes:
+                raise _too_large("more", max_bytes)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+
+    async def wait_for_disconnect(self) -> None:
+        """Call after the body was read."""
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                return
+
+    async def respond(
+        self, status: int, body: bytes, headers: Mapping[str, str] | None = None, content_type: str = JSON_TYPE
+    ) -> None:
+        fixed = {"content-type": content_type, "content-length": str(len(body))}
+        await self.start(status, {**fixed, **(headers or {})})
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.is_started = True
+        self._on_start(status)
+        merged = {**headers, **self._response_headers}
+        raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in merged.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def write(self, data: bytes) -> None:
+        """Waits while the connection's write buffer is full. Data for a client that is gone is dropped."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _too_large(size: str, max_bytes: int) -> RequestTooLarge:
+    message = f"The request body has {size}, but this server takes {max_bytes} bytes at most (--max-body-bytes)."
+    return RequestTooLarge(message, param="body")

@@ -1,0 +1,176 @@
+"""From an engine's pieces of text to turn items, for every protocol alike: stop strings, parser, counts. No I/O.
+
+pieces → stop strings (held back) → StreamParser, or plain text → turn items
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gateway.text_stop import StopFilter
+from gateway.types import Prepared, TextPiece, TokenLogprob, TurnEvent, TurnText, Usage
+from stream_parser import ContentDelta, Event, ReasoningDelta, StreamParser, ToolCallStart
+
+
+@dataclass(frozen=True, slots=True)
+class StopStrings:
+    strings: tuple[str, ...] = ()
+    include: bool = False
+
+
+class Generation:
+    """All choices of one prompt. `first_choice` is added to their indexes.
+
+    Feed pieces until `is_done`; or end it early with `cancel`. Model output never raises.
+    """
+
+    def __init__(self, prepared: Prepared, stop: StopStrings, first_choice: int = 0) -> None:
+        self._num_prompt_tokens = prepared.num_prompt_tokens
+        self._num_cached_tokens = 0
+        self._choices = [_Choice(prepared, stop, first_choice + i) for i in range(prepared.n)]
+        self._num_open = prepared.n
+
+    @property
+    def is_done(self) -> bool:
+        return self._num_open == 0
+
+    def feed(self, piece: TextPiece) -> list[TurnEvent | TurnText]:
+        choice = self._choices[piece.choice]
+        if choice.is_finished:
+            # It met a stop string while its siblings go on: the engine writes on, nobody reads.
+            return []
+        if piece.num_cached_tokens is not None and piece.choice == 0:
+            self._num_cached_tokens = piece.num_cached_tokens
+        items = choice.feed(piece)
+        self._num_open -= choice.is_finished
+        return items
+
+    def cancel(self) -> list[TurnEvent | TurnText]:
+        """Ends every choice that is still open, with its Finish."""
+        items = [item for choice in self._choices if not choice.is_finished for item in choice.finish("cancelled")]
+        self._num_open = 0
+        return items
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            prompt_tokens=self._num_prompt_tokens,
+            completion_tokens=sum(choice.num_tokens for choice in self._choices),
+            cached_tokens=self._num_cached_tokens,
+            reasoning_tokens=sum(choice.num_reasoning_tokens for choice in self._choices),
+        )
+
+
+def total(usages: list[Usage]) -> Usage:
+    return Usage(
+        prompt_tokens=sum(usage.prompt_tokens for usage in usages),
+        completion_tokens=sum(usage.completion_tokens for usage in usages),
+        cached_tokens=sum(usage.cached_tokens for usage in usages),
+        reasoning_tokens=sum(usage.reasoning_tokens for usage in usages),
+    )
+
+
+class _Choice:
+    def __init__(self, prepared: Prepared, stop: StopStrings, index: int) -> None:
+        self._index = index
+        self._min_tokens = prepared.params.min_tokens
+        self._stop = StopFilter(stop.strings, include=stop.include)
+        self._logprobs = _PendingLogprobs()
+        self._parser: StreamParser | None = None
+        if prepared.dialect is not None:
+            tools = [dict(tool) for tool in prepared.tools]
+            self._parser = StreamParser(prepared.dialect, tools, prompt_tail=prepared.prompt_tail)
+        self._num_unplaced_tokens = 0
+        self.num_tokens = 0
+        self.num_reasoning_tokens = 0
+        self.is_finished = False
+
+    def feed(self, piece: TextPiece) -> list[TurnEvent | TurnText]:
+        self.num_tokens += piece.num_tokens
+        may_stop = self.num_tokens >= self._min_tokens
+        text = self._stop.feed(piece.text) if may_stop else self._stop.flush() + piece.text
+        reason = piece.finish_reason
+        if self._stop.found is not None:
+            reason = "stop"
+        elif reason is not None:
+            text += self._stop.flush()
+
+        logprobs = self._logprobs.take(piece.logprobs, len(text), reason, self._stop.found)
+        if self._parser is None:
+            self.is_finished = reason is not None
+            return [TurnText(self._index, text, reason, logprobs)]
+        events = self._parser.feed(text, piece.token_ids or None) if text else []
+        self._count(piece.num_tokens, events)
+        if reason is not None:
+            events = [*events, *self._parser.finish(reason)]
+            self.is_finished = True
+        return self._items(events, logprobs)
+
+    def finish(self, reason: str) -> list[TurnEvent | TurnText]:
+        assert reason == "cancelled"
+        self.is_finished = True
+        text = self._stop.flush()
+        if self._parser is None:
+            return [TurnText(self._index, text, "cancelled")]
+        events = [*self._parser.feed(text), *self._parser.finish("cancelled")]
+        return self._items(events, self._logprobs.take((), len(text), "cancelled", None))
+
+    def _items(self, events: list[Event], logprobs: tuple[TokenLogprob, ...]) -> list[TurnEvent | TurnText]:
+        if logprobs and not events:
+            self._logprobs.put_back(logprobs)
+            return []
+        items: list[TurnEvent | TurnText] = [TurnEvent(self._index, event) for event in events]
+        if logprobs:
+            items[0] = TurnEvent(self._index, events[0], logprobs)
+        return items
+
+    def _count(self, num_tokens: int, events: list[Event]) -> None:
+        """A token counts where the first text after it went: markup counts with what it opens."""
+        self._num_unplaced_tokens += num_tokens
+        for event in events:
+            if isinstance(event, ReasoningDelta):
+                self.num_reasoning_tokens += self._num_unplaced_tokens
+            if isinstance(event, (ReasoningDelta, ContentDelta, ToolCallStart)):
+                self._num_unplaced_tokens = 0
+                return
+
+
+class _PendingLogprobs:
+    """Log-probabilities wait until the text of their token is out, so that they leak no stop string."""
+
+    def __init__(self) -> None:
+        self._entries: list[TokenLogprob] = []
+        self._num_chars = 0
+
+    def put_back(self, entries: tuple[TokenLogprob, ...]) -> None:
+        """Entries that found no event to travel with; their text counts as out."""
+        self._entries[:0] = [replace(entry, num_chars=0) for entry in entries]
+
+    def take(
+        self, entries: tuple[TokenLogprob, ...], num_chars: int, reason: str | None, stop: str | None
+    ) -> tuple[TokenLogprob, ...]:
+        """`num_chars` more characters are out. The end takes what is left; a stop string drops it."""
+        if not entries and not self._entries:
+            return ()
+        self._entries += entries
+        self._num_chars += num_chars
+        is_all_out = reason is not None and stop is None
+        num_out = len(self._entries) if is_all_out else self._num_whole()
+        taken = self._entries[:num_out]
+        del self._entries[:num_out]
+        self._num_chars -= sum(entry.num_chars for entry in taken)
+        if stop is not None and self._num_chars > 0 and self._entries:
+            cut = self._entries[0]
+            taken.append(replace(cut, token=cut.token[: self._num_chars], num_chars=self._num_chars))
+        return tuple(taken)
+
+    def _num_whole(self) -> int:
+        """How many entries are out entirely. One without text of its own goes with the next that has some."""
+        num_whole = num_chars = 0
+        for i, entry in enumerate(self._entries):
+            num_chars += entry.num_chars
+            if num_chars > self._num_chars:
+                break
+            if entry.num_chars:
+                num_whole = i + 1
+        return num_whole

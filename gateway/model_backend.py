@@ -1,0 +1,272 @@
+"""Turns on a real model: chat template and tokenizer on the way in, incremental detokenising on the way out.
+
+The engine itself is another process (inference.engine_client); this module knows nothing of torch, HTTP or parsers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gateway.errors import EngineDown, InternalError, InvalidRequest, from_inference
+from gateway.types import (
+    ChatMessage,
+    ChatTurn,
+    CompletionTurn,
+    EngineInfo,
+    EngineStats,
+    Prepared,
+    TextPiece,
+    TokenLogprob,
+    Turn,
+)
+from inference.errors import InferenceError
+from inference.tokenizer import IncrementalDetokenizer, Tokenizer
+from inference.types import TokenChunk, TokenLogprobs, TurnRequest
+
+# Rendering and tokenising this much text takes about a millisecond; more of it moves to a thread.
+_INLINE_CHARS = 4_000
+_PROMPT_TAIL_CHARS = 4_096
+
+
+class Tokens(Protocol):
+    """What `Engine.submit` returns; see inference.engine_client.TokenStream."""
+
+    async def __anext__(self) -> TokenChunk: ...
+
+    def cancel(self) -> None: ...
+
+
+class Engine(Protocol):
+    """What this module needs of inference.engine_client.EngineClient."""
+
+    state: Any
+    info: EngineInfo | None
+    stats: EngineStats
+
+    async def start(self) -> EngineInfo: ...
+
+    def submit(self, request: TurnRequest) -> Tokens: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPrompt(Prepared):
+    """hidden_ids: tokens whose text is left out (special tokens, where the text is not parsed)."""
+
+    request: TurnRequest
+    hidden_ids: frozenset[int]
+
+
+class ModelBackend:
+    """dialect: how the model writes calls and reasoning; its parser reads special tokens by id."""
+
+    def __init__(self, tokenizer: Tokenizer, engine: Engine, dialect: str) -> None:
+        self._tokenizer = tokenizer
+        self._engine = engine
+        self._dialect = dialect
+        self._special_ids = frozenset(tokenizer.special_tokens.values())
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._engine.state == "ready")
+
+    @property
+    def max_model_len(self) -> int | None:
+        return None if self._engine.info is None else self._engine.info.max_model_len
+
+    @property
+    def stats(self) -> EngineStats | None:
+        return self._engine.stats
+
+    async def start(self) -> None:
+        await self._engine.start()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+    async def prepare(self, turn: Turn, turn_id: str) -> tuple[Prepared, ...]:
+        """Raises InvalidRequest when the template refuses the messages. Long prompts are tokenised in a thread."""
+        if isinstance(turn, CompletionTurn):
+            return tuple([await self._prepare_prompt(turn, turn_id, i) for i in range(len(turn.prompts))])
+        tools = () if turn.tool_choice == "none" else turn.tools
+        text, token_ids = await _maybe_in_thread(_num_chars(turn), self._render, turn, tools)
+        return (
+            ModelPrompt(
+                turn_id=turn_id,
+                params=turn.params,
+                n=turn.n,
+                num_prompt_tokens=len(token_ids),
+                prompt_text=text,
+                dialect=self._dialect,
+                prompt_tail=text[-_PROMPT_TAIL_CHARS:],
+                tools=tools,
+                request=TurnRequest(turn_id, tuple(token_ids), turn.params, turn.n, turn.cache_salt),
+                hidden_ids=frozenset(),
+            ),
+        )
+
+    async def _prepare_prompt(self, turn: CompletionTurn, turn_id: str, index: int) -> Prepared:
+        prompt = turn.prompts[index]
+        if isinstance(prompt, str):
+            text = prompt
+            encoded = await _maybe_in_thread(len(prompt), self._encode, prompt, turn.add_special_tokens)
+            token_ids = tuple(encoded)
+        else:
+            token_ids = prompt
+            text = self._tokenizer.decode(prompt) if turn.echo else ""
+        part_id = turn_id if index == 0 else f"{turn_id}.{index}"
+        return ModelPrompt(
+            turn_id=part_id,
+            params=turn.params,
+            n=turn.n,
+            num_prompt_tokens=len(token_ids),
+            prompt_text=text,
+            dialect=None,
+            prompt_tail="",
+            tools=(),
+            request=TurnRequest(part_id, token_ids, turn.params, turn.n, turn.cache_salt),
+            hidden_ids=self._special_ids if turn.skip_special_tokens else frozenset(),
+        )
+
+    def _render(self, turn: ChatTurn, tools: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
+        try:
+            text = self._tokenizer.render_chat(template_messages(turn.messages), tools or None, **turn.template_kwargs)
+            return text, self._tokenizer.encode(text)
+        except InferenceError as error:
+            raise from_inference(error) from error
+        except TypeError as error:
+            # A template argument that clashes with one of ours.
+            raise InvalidRequest("chat_template_kwargs", f"The chat template cannot take these: {error}.") from error
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def generate(self, prepared: Prepared) -> ModelPieces:
+        assert isinstance(prepared, ModelPrompt)
+        try:
+            tokens = self._engine.submit(prepared.request)
+        except InferenceError as error:
+            raise from_inference(error) from error
+        return ModelPieces(prepared, tokens, self._tokenizer)
+
+    async def tokenize(self, turn: Turn) -> list[int]:
+        if isinstance(turn, ChatTurn):
+            _, token_ids = await _maybe_in_thread(_num_chars(turn), self._render, turn, turn.tools)
+            return token_ids
+        prompt = turn.prompts[0]
+        assert isinstance(prompt, str)
+        return await _maybe_in_thread(len(prompt), self._encode, prompt, turn.add_special_tokens)
+
+    def detokenize(self, token_ids: list[int]) -> str:
+        size = None if self._engine.info is None else self._engine.info.vocab_size
+        if size is not None and token_ids and max(token_ids) >= size:
+            raise InvalidRequest("tokens", f"Token id {max(token_ids)} is not in the vocabulary of {size} tokens.")
+        return self._tokenizer.decode(token_ids)
+
+
+class ModelPieces:
+    """The engine's chunks of one prompt as text."""
+
+    def __init__(self, prompt: ModelPrompt, tokens: Tokens, tokenizer: Tokenizer) -> None:
+        self._tokens = tokens
+        self._tokenizer = tokenizer
+        self._hidden_ids = prompt.hidden_ids
+        self._detokenizers = [tokenizer.detokenizer() for _ in range(prompt.n)]
+
+    def __aiter__(self) -> ModelPieces:
+        return self
+
+    async def __anext__(self) -> TextPiece:
+        try:
+            chunk = await self._tokens.__anext__()
+        except InferenceError as error:
+            raise from_inference(error) from error
+        return self._piece(chunk)
+
+    def close(self) -> None:
+        self._tokens.cancel()
+
+    def _piece(self, chunk: TokenChunk) -> TextPiece:
+        reason = chunk.finish_reason
+        if reason == "error":
+            raise EngineDown(chunk.error or "The engine failed this turn.", retry_after_s=1.0)
+        if reason == "cancelled":
+            raise InternalError("The engine cancelled this turn.")
+        token_ids, entries = chunk.token_ids, chunk.logprobs
+        if chunk.stop_token_id is not None and token_ids and token_ids[-1] == chunk.stop_token_id:
+            token_ids, entries = token_ids[:-1], entries[: len(token_ids) - 1]
+        if self._hidden_ids:
+            token_ids = tuple([token_id for token_id in token_ids if token_id not in self._hidden_ids])
+
+        detokenizer = self._detokenizers[chunk.choice]
+        logprobs: tuple[TokenLogprob, ...] = ()
+        if entries:
+            text, logprobs = self._with_logprobs(detokenizer, token_ids, entries)
+        else:
+            text = detokenizer.feed(token_ids)
+        if reason is not None:
+            text += detokenizer.flush()
+        return TextPiece(
+            choice=chunk.choice,
+            text=text,
+            token_ids=token_ids,
+            num_tokens=len(chunk.token_ids),
+            logprobs=logprobs,
+            finish_reason=reason,
+            num_cached_tokens=chunk.num_cached_tokens,
+        )
+
+    def _with_logprobs(
+        self, detokenizer: IncrementalDetokenizer, visible_ids: Sequence[int], entries: Sequence[TokenLogprobs]
+    ) -> tuple[str, tuple[TokenLogprob, ...]]:
+        """Token by token, to learn how much text each gave. Tokens without visible text keep their entry."""
+        waiting = list(visible_ids)
+        texts: list[str] = []
+        found: list[TokenLogprob] = []
+        for entry in entries:
+            text = ""
+            if waiting and waiting[0] == entry.token_id:
+                text = detokenizer.feed([waiting.pop(0)])
+            texts.append(text)
+            top = tuple((self._tokenizer.decode([token_id]), logprob) for token_id, logprob in entry.top)
+            found.append(TokenLogprob(self._tokenizer.decode([entry.token_id]), entry.logprob, top, len(text)))
+        return "".join(texts), tuple(found)
+
+
+def template_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """Messages as chat templates expect them (Transformers' chat templating guide, 2026-11)."""
+    tool_names = {use.id: use.name for message in messages for use in message.tool_uses}
+    return [_template_message(message, tool_names) for message in messages]
+
+
+def _template_message(message: ChatMessage, tool_names: Mapping[str, str]) -> dict[str, Any]:
+    # Templates know no developer role; it is OpenAI's newer name for the system's.
+    role = "system" if message.role == "developer" else message.role
+    fields: dict[str, Any] = {"role": role, "content": message.content}
+    if message.reasoning is not None:
+        fields["reasoning_content"] = message.reasoning
+    if message.tool_uses:
+        fields["tool_calls"] = [
+            {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": use.arguments}}
+            for use in message.tool_uses
+        ]
+    if message.tool_call_id is not None:
+        fields["tool_call_id"] = message.tool_call_id
+    name = message.name or tool_names.get(message.tool_call_id or "")
+    if name is not None:
+        fields["name"] = name
+    return fields
+
+
+def _num_chars(turn: ChatTurn) -> int:
+    return sum(len(message.content) for message in turn.messages) + 500 * len(turn.tools)
+
+
+async def _maybe_in_thread(num_chars: int, function: Any, *args: Any) -> Any:
+    if num_chars <= _INLINE_CHARS:
+        return function(*args)
+    return await asyncio.to_thread(function, *args)

@@ -1,0 +1,83 @@
+"""What every protocol offers: the contract of one file in this package, and frames as bytes.
+
+Knows nothing of sockets: a driver writes the bytes that `sse` returns, or sends `Frame.data` as one WebSocket message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from gateway.errors import GatewayError
+from gateway.types import Turn, TurnItem
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message to the client. `event` is the SSE event name, absent where the protocol has none."""
+
+    data: bytes
+    event: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLabels:
+    """What identifies a turn to its client. created_s: Unix time in whole seconds."""
+
+    turn_id: str
+    model: str
+    created_s: int
+
+
+class Encoder(Protocol):
+    """Turn items in stream order in, frames out. The last item (TurnDone, TurnFailed) gives the protocol's end."""
+
+    def encode(self, item: TurnItem) -> list[Frame]: ...
+
+
+class Collector(Protocol):
+    """The same items, gathered into the one body of a response that is not streamed."""
+
+    def add(self, item: TurnItem) -> None: ...
+
+    def body(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpProtocol:
+    """One row of the table of protocols that ask for turns over HTTP POST.
+
+    decode raises InvalidRequest. param_names: how this protocol calls fields that the engine names differently.
+    keepalive: bytes that are safe to send between frames when nothing else was sent for a while.
+    """
+
+    name: str
+    path: str
+    id_prefix: str
+    decode: Callable[[Json], Turn]
+    encoder: Callable[[TurnLabels, Turn], Encoder]
+    collector: Callable[[TurnLabels, Turn], Collector]
+    error_body: Callable[[GatewayError, str], bytes]
+    param_names: Mapping[str, str]
+    keepalive: bytes = b": keepalive\n\n"
+
+
+def dumps(value: Any) -> bytes:
+    return orjson.dumps(value)
+
+
+def sse(frame: Frame) -> bytes:
+    """The frame on an event stream (WHATWG HTML, section 9.2). JSON has no raw line breaks, so one data line does."""
+    if frame.event is None:
+        return b"data: " + frame.data + b"\n\n"
+    return b"event: " + frame.event.encode() + b"\ndata: " + frame.data + b"\n\n"
+
+
+def openai_error_body(error: GatewayError, request_id: str) -> bytes:
+    """OpenAI's body. The request id travels in its header, and in the words where the fault is ours."""
+    return dumps({"error": error.body()})

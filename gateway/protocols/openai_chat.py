@@ -1,0 +1,264 @@
+"""OpenAI Chat Completions (API reference, 2026-11): request to ChatTurn, turn items to chunks or one body.
+
+Order of a stream, per choice: role chunk, reasoning, content and tool-call deltas as the model writes them, an empty
+delta with finish_reason; then, when asked for, one chunk with usage and no choices; then [DONE]. A call's id, type and
+name come once, in its first chunk, and keys without a value are left out: some clients append what is repeated and
+break on null. `reasoning_content` is an extension (DeepSeek's spelling). An error ends the stream without [DONE].
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from gateway.errors import InvalidRequest
+from gateway.protocols.fields import Fields
+from gateway.protocols.frames import Frame, HttpProtocol, Json, TurnLabels, dumps, openai_error_body
+from gateway.protocols.messages import decode_messages, decode_tool_choice, decode_tools
+from gateway.protocols.sampling import (
+    MAX_LOGPROBS,
+    decode_choices,
+    decode_include_usage,
+    decode_max_tokens,
+    decode_sampling,
+    decode_stop,
+)
+from gateway.types import (
+    ChatTurn,
+    NamedTool,
+    TokenLogprob,
+    ToolChoice,
+    Turn,
+    TurnDone,
+    TurnEvent,
+    TurnFailed,
+    TurnItem,
+    TurnStarted,
+    TurnText,
+    Usage,
+)
+from stream_parser import (
+    ContentDelta,
+    Event,
+    Finish,
+    ReasoningDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    collect,
+)
+
+DONE_FRAME = Frame(b"[DONE]")
+
+
+def decode_chat(body: Json) -> ChatTurn:
+    """Raises InvalidRequest. Fields that are not listed in docs/protocols.md are accepted and ignored."""
+    fields = Fields(body)
+    tools = decode_tools(fields)
+    tool_choice = decode_tool_choice(fields, tools)
+    stop = decode_stop(fields)
+    max_tokens = decode_max_tokens(fields, "max_completion_tokens", "max_tokens")
+    _refuse_other_modalities(fields)
+
+    return ChatTurn(
+        model=fields.string("model"),
+        messages=decode_messages(fields),
+        params=decode_sampling(fields, max_tokens=max_tokens, logprobs=_logprobs(fields)),
+        tools=tools,
+        tool_choice=tool_choice,
+        n=decode_choices(fields),
+        stop=stop.strings,
+        include_stop=stop.include,
+        stream=fields.boolean("stream"),
+        include_usage=decode_include_usage(fields),
+        template_kwargs=_template_kwargs(fields),
+        cache_salt=fields.string("cache_salt", max_chars=256) or "",
+        warnings=_warnings(fields, tool_choice),
+    )
+
+
+def _refuse_other_modalities(fields: Fields) -> None:
+    for kind in fields.array("modalities") or ["text"]:
+        if kind != "text":
+            path = fields.path("modalities")
+            raise InvalidRequest(path, f"{path} may only have 'text': the model writes nothing else.")
+
+
+def _logprobs(fields: Fields) -> int | None:
+    top = fields.integer("top_logprobs", low=0, high=MAX_LOGPROBS)
+    if fields.boolean("logprobs"):
+        return top or 0
+    if top:
+        path = fields.path("top_logprobs")
+        raise InvalidRequest(path, f"{path} is {top}, which needs logprobs: true.")
+    return None
+
+
+def _template_kwargs(fields: Fields) -> dict[str, Any]:
+    given = fields.object("chat_template_kwargs")
+    kwargs = dict(given.raw) if given is not None else {}
+    effort = fields.string("reasoning_effort", max_chars=64)
+    if effort is not None:
+        kwargs.setdefault("reasoning_effort", effort)
+        if effort == "none":
+            kwargs.setdefault("enable_thinking", False)
+    return kwargs
+
+
+def _warnings(fields: Fields, tool_choice: ToolChoice) -> tuple[str, ...]:
+    warnings: list[str] = []
+    if tool_choice == "required" or isinstance(tool_choice, NamedTool):
+        warnings.append("tool_choice is treated as auto: decoding cannot force a call yet")
+    response_format = fields.object("response_format")
+    if response_format is not None and response_format.required_string("type") != "text":
+        warnings.append("response_format is ignored: decoding cannot force a format yet")
+    return tuple(warnings)
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def logprobs_object(entries: tuple[TokenLogprob, ...]) -> dict[str, Any]:
+    return {"content": [_logprob_entry(entry) for entry in entries], "refusal": None}
+
+
+def _logprob_entry(entry: TokenLogprob) -> dict[str, Any]:
+    top = [_token_logprob(token, logprob) for token, logprob in entry.top]
+    return {**_token_logprob(entry.token, entry.logprob), "top_logprobs": top}
+
+
+def _token_logprob(token: str, logprob: float) -> dict[str, Any]:
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode("utf-8", "replace"))}
+
+
+class ChatEncoder:
+    """Chunks of one turn. Everything that stays the same in each chunk is laid down as bytes once."""
+
+    def __init__(self, labels: TurnLabels, turn: Turn) -> None:
+        assert isinstance(turn, ChatTurn)
+        head = {"id": labels.turn_id, "object": "chat.completion.chunk", "created": labels.created_s}
+        self._head = dumps({**head, "model": labels.model})[:-1]
+        self._include_usage = turn.include_usage
+        self._tail = b'}],"usage":null}' if turn.include_usage else b"}]}"
+        self._num_choices = turn.n
+
+    def encode(self, item: TurnItem) -> list[Frame]:
+        match item:
+            case TurnEvent(choice=choice, event=event, logprobs=logprobs):
+                return self._encode_event(choice, event, logprobs)
+            case TurnStarted():
+                start = b'{"role":"assistant","content":""}'
+                return [self._chunk(choice, start) for choice in range(self._num_choices)]
+            case TurnDone(usage=usage):
+                return [self._usage_chunk(usage), DONE_FRAME] if self._include_usage else [DONE_FRAME]
+            case TurnFailed(error=error):
+                return [Frame(dumps({"error": error.body()}))]
+            case TurnText():
+                raise AssertionError("chat turns are parsed")
+            case _:
+                assert_never(item)
+
+    def _encode_event(self, choice: int, event: Event, logprobs: tuple[TokenLogprob, ...]) -> list[Frame]:
+        match event:
+            case ContentDelta(text=text):
+                return [self._chunk(choice, b'{"content":' + dumps(text) + b"}", logprobs)]
+            case ReasoningDelta(text=text):
+                return [self._chunk(choice, b'{"reasoning_content":' + dumps(text) + b"}", logprobs)]
+            case ToolCallStart(index=index, id=call_id, name=name):
+                function = {"name": name, "arguments": ""}
+                call = {"index": index, "id": call_id, "type": "function", "function": function}
+                return [self._chunk(choice, dumps({"tool_calls": [call]}), logprobs)]
+            case ToolCallDelta(index=index, arguments=arguments):
+                call = {"index": index, "function": {"arguments": arguments}}
+                return [self._chunk(choice, dumps({"tool_calls": [call]}), logprobs)]
+            case ToolCallEnd():
+                # Nothing on the wire says "this call is whole". The log-probabilities still need a chunk.
+                return [self._chunk(choice, b"{}", logprobs)] if logprobs else []
+            case Finish(reason=reason):
+                return [self._chunk(choice, b"{}", logprobs, dumps(reason))]
+            case _:
+                assert_never(event)
+
+    def _chunk(
+        self, choice: int, delta: bytes, logprobs: tuple[TokenLogprob, ...] = (), finish_reason: bytes = b"null"
+    ) -> Frame:
+        extra = b',"logprobs":' + dumps(logprobs_object(logprobs)) if logprobs else b""
+        return Frame(
+            b'%b,"choices":[{"index":%d,"delta":%b%b,"finish_reason":%b%b'
+            % (self._head, choice, delta, extra, finish_reason, self._tail)
+        )
+
+    def _usage_chunk(self, usage: Usage) -> Frame:
+        return Frame(self._head + b',"choices":[],"usage":' + dumps(usage_object(usage)) + b"}")
+
+
+class ChatCollector:
+    """The body of a response that is not streamed. Add every item of a turn that did not fail, then take the body."""
+
+    def __init__(self, labels: TurnLabels, turn: Turn) -> None:
+        assert isinstance(turn, ChatTurn)
+        self._labels = labels
+        self._events: list[list[Event]] = [[] for _ in range(turn.n)]
+        self._logprobs: list[list[TokenLogprob]] | None = None
+        if turn.params.logprobs is not None:
+            self._logprobs = [[] for _ in range(turn.n)]
+        self._usage = Usage(0, 0)
+
+    def add(self, item: TurnItem) -> None:
+        match item:
+            case TurnEvent(choice=choice, event=event, logprobs=logprobs):
+                self._events[choice].append(event)
+                if self._logprobs is not None:
+                    self._logprobs[choice].extend(logprobs)
+            case TurnDone(usage=usage):
+                self._usage = usage
+            case TurnStarted() | TurnText() | TurnFailed():
+                pass
+            case _:
+                assert_never(item)
+
+    def body(self) -> bytes:
+        return dumps(
+            {
+                "id": self._labels.turn_id,
+                "object": "chat.completion",
+                "created": self._labels.created_s,
+                "model": self._labels.model,
+                "choices": [self._choice(i) for i in range(len(self._events))],
+                "usage": usage_object(self._usage),
+            }
+        )
+
+    def _choice(self, choice: int) -> dict[str, Any]:
+        message = collect(self._events[choice])
+        logprobs = None if self._logprobs is None else logprobs_object(tuple(self._logprobs[choice]))
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+        # OpenAI answers content null when a message is nothing but calls.
+        fields: dict[str, Any] = {"role": "assistant", "content": message.content or (None if calls else "")}
+        fields["refusal"] = None
+        if message.reasoning:
+            fields["reasoning_content"] = message.reasoning
+        if calls:
+            fields["tool_calls"] = calls
+        return {"index": choice, "message": fields, "logprobs": logprobs, "finish_reason": message.finish_reason}
+
+
+OPENAI_CHAT = HttpProtocol(
+    name="openai_chat",
+    path="/v1/chat/completions",
+    id_prefix="chatcmpl-",
+    decode=decode_chat,
+    encoder=ChatEncoder,
+    collector=ChatCollector,
+    error_body=openai_error_body,
+    param_names={},
+)

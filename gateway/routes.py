@@ -1,0 +1,154 @@
+"""What is served where: a table of paths, and the handlers behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from gateway import __version__
+from gateway.admission import Admission
+from gateway.backend import Backend
+from gateway.config import GatewayConfig
+from gateway.errors import EngineDown, GatewayError, ModelNotFound
+from gateway.exchange import Exchange
+from gateway.metrics import Metrics
+from gateway.protocols.completions import COMPLETIONS
+from gateway.protocols.frames import HttpProtocol, dumps, openai_error_body
+from gateway.protocols.json_body import parse_object
+from gateway.protocols.openai_chat import OPENAI_CHAT
+from gateway.protocols.tokenizing import decode_detokenize, decode_tokenize
+from gateway.sse import OutboxReader, collect_turn, stream_turn
+from gateway.turn import TurnRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What handlers share. created_s: Unix time at which the server began to serve its model."""
+
+    backend: Backend
+    config: GatewayConfig
+    runner: TurnRunner
+    admission: Admission
+    metrics: Metrics
+    created_s: int
+
+
+Handler = Callable[[Service, Exchange], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """is_public: served without an API key."""
+
+    path: str
+    handlers: Mapping[str, Handler]
+    is_public: bool = False
+    protocol: HttpProtocol | None = None
+
+
+def error_body(route: Route | None, error: GatewayError, request_id: str) -> bytes:
+    """The error as the path's protocol spells it; OpenAI's where there is none."""
+    if route is None or route.protocol is None:
+        return openai_error_body(error, request_id)
+    if error.param is not None:
+        error.param = route.protocol.param_names.get(error.param, error.param)
+    return route.protocol.error_body(error, request_id)
+
+
+async def answer_turn(protocol: HttpProtocol, service: Service, exchange: Exchange) -> None:
+    config = service.config
+    body = parse_object(await exchange.read_body(config.max_body_bytes))
+    turn = protocol.decode(body)
+    labels = service.runner.labels(turn, protocol.id_prefix)
+
+    reader = OutboxReader(config.max_pending_chars, config.keepalive_s, config.slow_reader_timeout_s)
+    live = service.runner.start(turn, labels, reader.outbox)
+    headers = {"x-headrace-warning": "; ".join(turn.warnings)} if turn.warnings else {}
+    if not turn.stream:
+        await collect_turn(exchange, live, reader, protocol.collector(labels, turn), headers)
+        return
+    with service.metrics.open_stream("sse"):
+        await stream_turn(exchange, live, reader, protocol.encoder(labels, turn), protocol.keepalive, headers)
+
+
+async def list_models(service: Service, exchange: Exchange) -> None:
+    models = [_model_object(service, name) for name in service.config.served_names]
+    await exchange.respond(200, dumps({"object": "list", "data": models}))
+
+
+async def get_model(service: Service, exchange: Exchange) -> None:
+    name = exchange.path.removeprefix(_MODEL_PREFIX)
+    if name not in service.config.served_names:
+        raise ModelNotFound(name, service.config.served_names)
+    await exchange.respond(200, dumps(_model_object(service, name)))
+
+
+def _model_object(service: Service, name: str) -> dict[str, object]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": service.created_s,
+        "owned_by": "headrace",
+        "max_model_len": service.backend.max_model_len,
+    }
+
+
+async def health(service: Service, exchange: Exchange) -> None:
+    await exchange.respond(200, dumps({"status": "ok"}))
+
+
+async def ready(service: Service, exchange: Exchange) -> None:
+    if service.admission.is_draining:
+        raise EngineDown("The server is shutting down.", code="server_shutting_down", retry_after_s=1.0)
+    if not service.backend.is_ready:
+        raise EngineDown("The engine is not ready yet.", retry_after_s=1.0)
+    await exchange.respond(200, dumps({"status": "ready", "models": list(service.config.served_names)}))
+
+
+async def metrics(service: Service, exchange: Exchange) -> None:
+    await exchange.respond(200, generate_latest(service.metrics.registry), content_type=CONTENT_TYPE_LATEST)
+
+
+async def version(service: Service, exchange: Exchange) -> None:
+    await exchange.respond(200, dumps({"version": __version__}))
+
+
+async def tokenize(service: Service, exchange: Exchange) -> None:
+    turn = decode_tokenize(parse_object(await exchange.read_body(service.config.max_body_bytes)))
+    service.runner.check_model(turn.model)
+    tokens = await service.backend.tokenize(turn)
+    limit = service.backend.max_model_len
+    await exchange.respond(200, dumps({"count": len(tokens), "max_model_len": limit, "tokens": tokens}))
+
+
+async def detokenize(service: Service, exchange: Exchange) -> None:
+    request = decode_detokenize(parse_object(await exchange.read_body(service.config.max_body_bytes)))
+    service.runner.check_model(request.model)
+    await exchange.respond(200, dumps({"prompt": service.backend.detokenize(list(request.tokens))}))
+
+
+HTTP_PROTOCOLS = (OPENAI_CHAT, COMPLETIONS)
+
+_MODEL_PREFIX = "/v1/models/"
+_MODEL_ROUTE = Route("/v1/models/{id}", {"GET": get_model})
+_ROUTES: tuple[Route, ...] = (
+    *(Route(p.path, {"POST": partial(answer_turn, p)}, protocol=p) for p in HTTP_PROTOCOLS),
+    Route("/v1/models", {"GET": list_models}),
+    Route("/health", {"GET": health}, is_public=True),
+    Route("/ready", {"GET": ready}),
+    Route("/metrics", {"GET": metrics}),
+    Route("/version", {"GET": version}),
+    Route("/tokenize", {"POST": tokenize}),
+    Route("/detokenize", {"POST": detokenize}),
+)
+_BY_PATH = {route.path: route for route in _ROUTES}
+
+
+def find_route(path: str) -> Route | None:
+    """Model names may have slashes, so everything below /v1/models/ is one."""
+    if path.startswith(_MODEL_PREFIX) and len(path) > len(_MODEL_PREFIX):
+        return _MODEL_ROUTE
+    return _BY_PATH.get(path.rstrip("/") or "/")

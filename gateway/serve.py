@@ -1,0 +1,128 @@
+"""Runs the gateway: the listening socket, uvicorn, the engine's start, and an end within two seconds of a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+
+import uvicorn
+
+from gateway.app import GatewayApp
+from gateway.backend import Backend
+from gateway.config import GatewayConfig
+from gateway.errors import ShuttingDown
+
+log = logging.getLogger("headrace.serve")
+
+# After the drain: for streams to write their last frames, and for clients that do not read them.
+_FLUSH_S = 0.3
+# Agents pause between requests on one connection; uvicorn's default of 5 s closes it just when they come back.
+_KEEP_ALIVE_S = 75
+
+
+class PortTaken(OSError):
+    """The address cannot be listened on; the message says what helps."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises PortTaken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        message = f"Cannot listen on {host} port {port}: {error.strerror}. Choose another with --port."
+        raise PortTaken(message) from error
+
+
+async def serve(
+    backend: Backend,
+    config: GatewayConfig,
+    listener: socket.socket,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serves until a signal, and ends everything it started. Raises what starting the backend raises.
+
+    /health answers from the beginning, /ready once the backend is there; `on_ready` then gets the base URL.
+    """
+    app = GatewayApp(backend, config)
+    server = _Server(_uvicorn_config(app, config), drain=lambda: _drain(app, config))
+    starting = asyncio.create_task(backend.start(), name="backend start")
+    starting.add_done_callback(lambda task: _after_start(task, server, lambda: on_ready(_base_url(listener))))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        starting.cancel()
+        await asyncio.wait([starting])
+        await backend.close()
+    if not starting.cancelled():
+        starting.result()
+
+
+def _after_start(task: asyncio.Task[None], server: _Server, on_ready: Callable[[], None]) -> None:
+    if task.cancelled():
+        return
+    if task.exception() is not None:
+        server.should_exit = True
+    elif not server.should_exit:
+        on_ready()
+
+
+async def _drain(app: GatewayApp, config: GatewayConfig) -> None:
+    error = ShuttingDown("The server is shutting down before this turn could end. Try again.", retry_after_s=1.0)
+    await app.runner.drain(config.drain_s, error)
+
+
+def _uvicorn_config(app: GatewayApp, config: GatewayConfig) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        ws="websockets-sansio",
+        # Frames above max_body_bytes get an error of their own; only far larger ones cost the connection.
+        ws_max_size=2 * config.max_body_bytes,
+        # Deltas are too small to gain from it, and each would cost a flush of the compressor.
+        ws_per_message_deflate=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
+
+
+def _base_url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which closes WebSockets first thing: here turns are drained before."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._drain = drain
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._drain()
+        # Frames that end the streams are on their way through the connections' writers.
+        closing = asyncio.create_task(super().shutdown(sockets))
+        await asyncio.wait([closing], timeout=_FLUSH_S)
+        if not closing.done():
+            log.warning("closed %d connections that did not end by themselves", len(self.server_state.connections))
+            self.force_exit = True
+            for task in tuple(self.server_state.tasks):
+                task.cancel()
+        await asyncio.wait([closing], timeout=_FLUSH_S)
+        closing.cancel()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but a signal that ended the server well is not raised again afterwards."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,121 @@
+"""From the command line to a backend that can be started, and what the user reads once it is ready."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gateway.backend import Backend
+from gateway.config import ConfigError, GatewayConfig, ServeOptions
+from gateway.model_backend import ModelBackend
+from gateway.scripted import ScriptedBackend, ScriptError, load_script
+from inference import models
+from inference.config import EngineConfig
+from inference.engine_client import EngineClient
+from inference.errors import ModelLoadError
+from inference.tokenizer import CheckpointTokenizer, SyntheticTokenizer, Tokenizer
+from stream_parser import DIALECTS, dialect_for
+
+_SCRIPTED = "scripted:"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A backend that is not started yet. engine is None for a script."""
+
+    backend: Backend
+    name: str
+    engine: EngineClient | None = None
+
+    def gateway_config(self, options: ServeOptions) -> GatewayConfig:
+        return replace(options.gateway, served_names=options.gateway.served_names or (self.name,))
+
+
+def build_backend(options: ServeOptions) -> Loaded:
+    """May download and convert a bundled model, with progress bars. Raises ConfigError and ModelLoadError."""
+    if options.dialect is not None and options.dialect not in DIALECTS:
+        raise ConfigError(f"--dialect {options.dialect}: choose one of {', '.join(sorted(DIALECTS))}.")
+    if options.model is not None and options.model.startswith(_SCRIPTED):
+        return _scripted(Path(options.model.removeprefix(_SCRIPTED)).expanduser(), options.dialect)
+    source = models.resolve(options.model)
+    config = EngineConfig(
+        model_name=source.name,
+        model_dir=source.folder,
+        random_weights=source.random_weights,
+        device=options.device,
+        dtype=options.dtype or ("int8" if options.device == "cpu" else "bf16"),
+        max_model_len=options.max_model_len,
+        kv_bytes=options.kv_bytes,
+    )
+    tokenizer = _tokenizer(source)
+    engine = EngineClient(config)
+    dialect = options.dialect or dialect_for(tokenizer.chat_template or "", tokenizer.vocab)
+    return Loaded(ModelBackend(tokenizer, engine, dialect), source.name, engine)
+
+
+def _scripted(path: Path, dialect: str | None) -> Loaded:
+    try:
+        lines = load_script(path)
+    except ScriptError as error:
+        raise ConfigError(str(error)) from error
+    return Loaded(ScriptedBackend(lines, dialect), path.stem)
+
+
+def _tokenizer(source: models.ModelSource) -> Tokenizer:
+    if source.random_weights:
+        return SyntheticTokenizer(_vocab_size(source))
+    return CheckpointTokenizer.from_folder(source.folder)
+
+
+def _vocab_size(source: models.ModelSource) -> int:
+    config = json.loads((source.folder / "config.json").read_text())
+    size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
+    if not isinstance(size, int):
+        raise ModelLoadError(f"{source.folder / 'config.json'} names no vocab_size.")
+    return size
+
+
+def banner(base_url: str, loaded: Loaded, config: GatewayConfig) -> str:
+    """One line that says what serves where, then three requests to copy."""
+    return _BANNER.format(
+        url=base_url,
+        ws_url="ws" + base_url.removeprefix("http"),
+        model=config.served_names[0],
+        details=_describe(loaded),
+        curl_key=" -H 'Authorization: Bearer KEY'" if config.api_keys else "",
+        python_key="KEY" if config.api_keys else "none",
+        ws_key=', additional_headers={"Authorization": "Bearer KEY"}' if config.api_keys else "",
+    )
+
+
+_BANNER = """\
+Ready: {url} serves {model} ({details}). Ctrl-C ends it.
+
+curl -N {url}/v1/chat/completions{curl_key} -H 'content-type: application/json' \\
+  -d '{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+
+python -c 'from openai import OpenAI
+client = OpenAI(base_url="{url}/v1", api_key="{python_key}")
+messages = [{{"role": "user", "content": "Hello!"}}]
+for chunk in client.chat.completions.create(model="{model}", messages=messages, stream=True):
+    print(chunk.choices[0].delta.content or "", end="", flush=True)'
+
+python -c 'import json
+from websockets.sync.client import connect
+with connect("{ws_url}/v1/stream"{ws_key}) as socket:
+    messages = [{{"role": "user", "content": "Hello!"}}]
+    socket.send(json.dumps({{"type": "turn.create", "turn": "1", "messages": messages}}))
+    for frame in socket:
+        print(frame)
+        if "turn.done" in frame or "turn.error" in frame: break'
+"""
+
+
+def _describe(loaded: Loaded) -> str:
+    info = loaded.engine.info if loaded.engine is not None else None
+    if info is None:
+        return "scripted answers"
+    kv = f"{info.num_blocks} KV blocks of {info.block_size} tokens = {info.kv_bytes / 2**20:.0f} MiB"
+    weights = f"{info.architecture}, {info.num_parameters / 1e6:.0f}M parameters, {info.device}, {info.dtype}"
+    return f"{weights}, {kv}, context {info.max_model_len} tokens"

@@ -1,0 +1,225 @@
+"""One turn from admission to its last item, in one task. Every protocol and transport reads the same outbox.
+
+Whatever happens, the outbox ends with exactly one TurnDone or TurnFailed, the engine's part is closed by then, and the
+task is over soon after. Knows nothing of wire formats and connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from secrets import token_hex
+
+from gateway.admission import Admission
+from gateway.backend import Backend, PieceStream
+from gateway.config import GatewayConfig
+from gateway.errors import GatewayError, InternalError, ModelNotFound, Overloaded, from_inference
+from gateway.generation import Generation, StopStrings, total
+from gateway.metrics import Metrics
+from gateway.outbox import Outbox
+from gateway.protocols.frames import TurnLabels
+from gateway.types import ChatTurn, Prepared, Turn, TurnDone, TurnFailed, TurnStarted, TurnText, Usage
+
+log = logging.getLogger("headrace.turn")
+
+
+class LiveTurn:
+    """A turn whose task runs. `stop` ends it from outside; `join` waits until nothing of it is left."""
+
+    def __init__(self, runner: TurnRunner, turn: Turn, labels: TurnLabels, outbox: Outbox) -> None:
+        self.labels = labels
+        self._runner = runner
+        self._turn = turn
+        self._outbox = outbox
+        self._generations: list[Generation] = []
+        self._meter = runner.metrics.meter()
+        self._has_begun = False
+        self._is_stopped = False
+        self._stop_error: GatewayError | None = None
+        self._task = asyncio.create_task(self._run(), name=f"turn {labels.turn_id}")
+
+    def stop(self, error: GatewayError | None = None) -> None:
+        """Cancels the turn, or fails it with `error`. At once, from any state; the first call counts."""
+        if self._is_stopped or self._outbox.is_closed:
+            return
+        self._is_stopped = True
+        self._stop_error = error
+        if not self._has_begun:
+            # A task cancelled before its first step never enters its body.
+            self._end_stopped()
+        self._task.cancel()
+
+    async def join(self) -> None:
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        self._has_begun = True
+        try:
+            with self._runner.admitted(self):
+                await self._generate()
+            self._end_done()
+        except asyncio.CancelledError:
+            if not self._is_stopped:
+                self._end_failed(InternalError("The server cancelled this turn."))
+                raise
+            self._end_stopped()
+        except GatewayError as error:
+            self._end_failed(error)
+        except Exception as error:
+            failure = from_inference(error)
+            if isinstance(failure, InternalError):
+                log.exception("turn %s failed", self.labels.turn_id)
+            self._end_failed(failure)
+
+    def _end_done(self) -> None:
+        usage = self._usage()
+        self._meter.done(usage)
+        self._outbox.put(TurnDone(usage))
+
+    def _end_stopped(self) -> None:
+        if self._stop_error is not None:
+            self._end_failed(self._stop_error)
+            return
+        for generation in self._generations:
+            for item in generation.cancel():
+                self._meter.item(item)
+                self._outbox.put(item)
+        self._end_done()
+
+    def _end_failed(self, error: GatewayError) -> None:
+        self._meter.failed(error, self._usage())
+        self._outbox.put(TurnFailed(error))
+
+    def _usage(self) -> Usage:
+        return total([generation.usage for generation in self._generations])
+
+    async def _generate(self) -> None:
+        turn, backend = self._turn, self._runner.backend
+        stop = StopStrings(turn.stop, turn.include_stop)
+        prompts = await backend.prepare(turn, self.labels.turn_id)
+
+        with ExitStack() as open_streams:
+            pumps: list[tuple[Generation, PieceStream]] = []
+            for i, prepared in enumerate(prompts):
+                generation = Generation(prepared, stop, i * turn.n)
+                self._generations.append(generation)
+                if prepared.params.max_tokens != 0:
+                    pieces = backend.generate(prepared)
+                    open_streams.callback(pieces.close)
+                    pumps.append((generation, pieces))
+            self._outbox.put(TurnStarted())
+            self._begin_texts(prompts)
+            await self._pump_all(pumps)
+
+    def _begin_texts(self, prompts: tuple[Prepared, ...]) -> None:
+        """What a completion's text starts with, before or without the engine's part."""
+        if isinstance(self._turn, ChatTurn):
+            return
+        for prompt_index, prepared in enumerate(prompts):
+            is_empty = prepared.params.max_tokens == 0
+            if not (self._turn.echo or is_empty):
+                continue
+            text = prepared.prompt_text if self._turn.echo else ""
+            for i in range(prepared.n):
+                item = TurnText(prompt_index * prepared.n + i, text, "length" if is_empty else None)
+                self._meter.item(item)
+                self._outbox.put(item)
+
+    async def _pump_all(self, pumps: list[tuple[Generation, PieceStream]]) -> None:
+        if len(pumps) == 1:
+            await self._pump(*pumps[0])
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                for generation, pieces in pumps:
+                    group.create_task(self._pump(generation, pieces))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    async def _pump(self, generation: Generation, pieces: PieceStream) -> None:
+        outbox, meter = self._outbox, self._meter
+        async for piece in pieces:
+            meter.piece(piece)
+            for item in generation.feed(piece):
+                meter.item(item)
+                outbox.put(item)
+            if generation.is_done:
+                return
+            if outbox.is_full:
+                await self._wait_for_reader()
+        raise InternalError("The engine ended this turn without a finish reason.")
+
+    async def _wait_for_reader(self) -> None:
+        timeout_s = self._runner.config.slow_reader_timeout_s
+        try:
+            await self._outbox.wait_for_room(timeout_s)
+        except TimeoutError:
+            message = f"The reader of this turn took nothing for {timeout_s:g}s while its buffer was full."
+            raise Overloaded(message, code="slow_reader") from None
+
+
+class TurnRunner:
+    """Starts turns. One an app; holds what all turns share."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        config: GatewayConfig,
+        metrics: Metrics,
+        admission: Admission,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.backend = backend
+        self.config = config
+        self.metrics = metrics
+        self._admission = admission
+        self._wall_clock = wall_clock
+        self._live: set[LiveTurn] = set()
+        self._all_ended = asyncio.Event()
+        self._all_ended.set()
+        # Ids are unique over restarts by their random part, and within a run by their number.
+        self._run_id = token_hex(8)
+        self._numbers = count(1)
+
+    def labels(self, turn: Turn, id_prefix: str) -> TurnLabels:
+        """Raises ModelNotFound."""
+        self.check_model(turn.model)
+        turn_id = f"{id_prefix}{self._run_id}{next(self._numbers):08x}"
+        return TurnLabels(turn_id, turn.model or self.config.served_names[0], int(self._wall_clock()))
+
+    def check_model(self, model: str | None) -> None:
+        """Raises ModelNotFound. A request without a model gets the first served one."""
+        served = self.config.served_names
+        if model is not None and model not in served:
+            raise ModelNotFound(model, served)
+
+    def start(self, turn: Turn, labels: TurnLabels, outbox: Outbox) -> LiveTurn:
+        return LiveTurn(self, turn, labels, outbox)
+
+    @contextmanager
+    def admitted(self, live: LiveTurn) -> Iterator[None]:
+        """Raises ShuttingDown, TooManyTurns."""
+        self._admission.admit()
+        self._live.add(live)
+        self._all_ended.clear()
+        try:
+            yield
+        finally:
+            self._admission.release()
+            self._live.discard(live)
+            if not self._live:
+                self._all_ended.set()
+
+    async def drain(self, timeout_s: float, error: GatewayError) -> None:
+        """Takes no new turns, lets running ones end, then ends those that are left with `error`."""
+        self._admission.is_draining = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._all_ended.wait()
+        except TimeoutError:
+            for live in tuple(self._live):
+                live.stop(error)
+            await self._all_ended.wait()

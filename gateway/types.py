@@ -1,0 +1,218 @@
+"""The values that travel through the gateway: a decoded turn on the way in, turn items on the way out.
+
+Frozen and free of I/O. Knows nothing of wire formats (gateway.protocols) and engines (gateway.backend).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from gateway.errors import GatewayError
+from inference.types import EngineInfo, EngineStats, SamplingParams
+from stream_parser import Event
+
+__all__ = [
+    "ChatMessage",
+    "ChatTurn",
+    "CompletionTurn",
+    "EngineInfo",
+    "EngineStats",
+    "NamedTool",
+    "Prepared",
+    "Role",
+    "SamplingParams",
+    "TextPiece",
+    "TokenLogprob",
+    "ToolChoice",
+    "ToolUse",
+    "Turn",
+    "TurnDone",
+    "TurnEvent",
+    "TurnFailed",
+    "TurnItem",
+    "TurnStarted",
+    "TurnText",
+    "Usage",
+]
+
+Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A call that an assistant message of the past made. `arguments` is the JSON text as the client sent it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message, the same value however the client spelled it: text parts are joined with newlines."""
+
+    role: Role
+    content: str
+    name: str | None = None
+    reasoning: str | None = None
+    tool_uses: tuple[ToolUse, ...] = ()
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTool:
+    """The client asks for a call of this one tool."""
+
+    name: str
+
+
+ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurn:
+    """A request to continue a conversation, whichever protocol it came in by.
+
+    model: None = the first served one. tools: as OpenAI's Chat Completions spells them, in the client's order.
+    template_kwargs go to the chat template as they are. warnings: what the client asked for and will not get.
+    """
+
+    model: str | None
+    messages: tuple[ChatMessage, ...]
+    params: SamplingParams
+    tools: tuple[Mapping[str, Any], ...] = ()
+    tool_choice: ToolChoice = "auto"
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    include_stop: bool = False
+    stream: bool = False
+    include_usage: bool = False
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    cache_salt: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionTurn:
+    """A request to continue raw prompts, each a text or token ids. Choice i of prompt p has index p * n + i.
+
+    add_special_tokens: begin texts as the tokenizer does (BOS). skip_special_tokens: leave them out of the answer.
+    """
+
+    model: str | None
+    prompts: tuple[str | tuple[int, ...], ...]
+    params: SamplingParams
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    include_stop: bool = False
+    stream: bool = False
+    include_usage: bool = False
+    echo: bool = False
+    add_special_tokens: bool = True
+    skip_special_tokens: bool = True
+    cache_salt: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+Turn: TypeAlias = ChatTurn | CompletionTurn
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One prompt, ready for the engine. Backends add what they need in a subclass.
+
+    dialect None: the text is not parsed. prompt_tail: the end of the rendered prompt, from which the
+    parser learns in which region the model starts. prompt_text: the prompt as text, for `echo`.
+    """
+
+    turn_id: str
+    params: SamplingParams
+    n: int
+    num_prompt_tokens: int
+    prompt_text: str
+    dialect: str | None
+    prompt_tail: str
+    tools: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """An output token, its log-probability, and the likeliest alternatives, best first.
+
+    num_chars: how many characters of the piece's text this token completed (0 inside a split UTF-8 sequence).
+    """
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+    num_chars: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """What one engine step gave one choice. Texts of a choice, joined, are all it wrote, special tokens included.
+
+    token_ids are those the text came from, for matching special tokens by id; empty where the backend has none.
+    finish_reason is set on the choice's last piece.
+    """
+
+    choice: int
+    text: str
+    token_ids: tuple[int, ...] = ()
+    num_tokens: int = 1
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: Literal["stop", "length"] | None = None
+    num_cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of a turn. completion_tokens sums all choices; cached ⊆ prompt, reasoning ⊆ completion."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """The engine has taken the turn: headers may go out."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEvent:
+    """A parser event of one choice, with the log-probabilities of the tokens that it completes."""
+
+    choice: int
+    event: Event
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnText:
+    """Unparsed text of one choice, one an engine step, empty while nothing is certain; finish_reason on its last."""
+
+    choice: int
+    text: str
+    finish_reason: Literal["stop", "length", "cancelled"] | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDone:
+    """The last item of a turn that ended by itself or was cancelled; every choice has had its Finish."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFailed:
+    """The last item of a turn that could not end by its own rules."""
+
+    error: GatewayError
+
+
+TurnItem: TypeAlias = TurnStarted | TurnEvent | TurnText | TurnDone | TurnFailed

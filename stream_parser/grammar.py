@@ -1,0 +1,301 @@
+"""Compiles a declaration into the tables with which text is read: which marker may stand where, and what ends a body.
+
+Knows the declaration types and patterns; knows nothing of events or of a parser's state. Compiled once a dialect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+
+from stream_parser import patterns as pat
+from stream_parser.dialect import (
+    Body,
+    ByFirstChar,
+    Call,
+    Dialect,
+    ElementTree,
+    JsonArguments,
+    JsonCall,
+    LaxArguments,
+    Messages,
+    NoArguments,
+    PythonCalls,
+    RawArgument,
+    TaggedArguments,
+)
+from stream_parser.patterns import Pattern
+
+MAX_HEADER = 300
+
+
+class Role(Enum):
+    REASONING_OPEN = auto()
+    REASONING_CLOSE = auto()
+    ANSWER_OPEN = auto()
+    ANSWER_CLOSE = auto()
+    STRAY = auto()  # closers of sections and calls, met outside of one
+    TURN_END = auto()
+    CALL = auto()
+    HEADER = auto()
+    MESSAGE_END = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What may stand behind a body, and what ends one that was not closed."""
+
+    tail: re.Pattern[str]
+    close: re.Pattern[str]
+    partial: re.Pattern[str]  # some text that may still become a tail or a close
+    boundary: re.Pattern[str]
+    boundary_partial: re.Pattern[str]
+    stops: str  # first characters of `boundary`
+    has_tail: bool
+    has_close: bool
+    boundary_pattern: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledCall:
+    call: Call
+    body: Body
+    ends: Ends
+    dialect: Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    roles: frozenset[Role]
+    pattern: Pattern
+    special: bool = False
+    literal: str = ""
+    call: CompiledCall | None = None
+    known_name: bool = False
+    first_only: bool = False
+    ends_reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    trigger: re.Pattern[str]
+    full: re.Pattern[str]
+    partial: re.Pattern[str]
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    dialect: Dialect
+    tables: tuple[tuple[Table, Table], tuple[Table, Table]]  # [calls allowed][at the edge of markup]
+    message_call: CompiledCall | None
+
+    def table(self, calls_allowed: bool, at_edge: bool) -> Table:
+        return self.tables[calls_allowed][at_edge]
+
+
+@lru_cache(maxsize=256)
+def compile_dialect(dialect: Dialect) -> Grammar:
+    markers = _marker_entries(dialect)
+    headers, message_call = _header_entries(dialect)
+    anywhere: list[Entry] = []
+    at_edge: list[Entry] = []
+    for call in dialect.calls:
+        compiled = CompiledCall(call, call.body, _ends(dialect, call), dialect)
+        for entry in _call_entries(dialect, compiled):
+            (at_edge if _edge_only(call) else anywhere).append(entry)
+
+    edge_headers = [e for e in headers if e.first_only]
+    inner_headers = [e for e in headers if not e.first_only]
+    without = (_table([*inner_headers, *markers]), _table([*headers, *markers]))
+    with_calls = (
+        _table([*anywhere, *inner_headers, *markers]),
+        _table([*anywhere, *at_edge, *inner_headers, *edge_headers, *markers]),
+    )
+    return Grammar(dialect, (without, with_calls), message_call)
+
+
+def _edge_only(call: Call) -> bool:
+    return call.at_start or not (call.opens or call.heads or isinstance(call.body, PythonCalls))
+
+
+def _marker_entries(dialect: Dialect) -> list[Entry]:
+    roles: dict[str, set[Role]] = {}
+    bare: set[str] = set()
+    enders: set[str] = set()
+
+    def add(role: Role, literals: Iterable[str]) -> None:
+        for literal in literals:
+            roles.setdefault(literal, set()).add(role)
+
+    for span in dialect.reasoning:
+        add(Role.REASONING_OPEN, (*span.opens, *span.bare_opens))
+        bare.update(span.bare_opens)
+        add(Role.REASONING_CLOSE, span.closes)
+    for span in dialect.answer:
+        add(Role.ANSWER_OPEN, (*span.opens, *span.bare_opens))
+        bare.update(span.bare_opens)
+        add(Role.ANSWER_CLOSE, span.closes)
+        if span.ends_reasoning:
+            enders.update(span.opens)
+    for section in dialect.sections:
+        add(Role.STRAY, section.closes)
+    for call in dialect.calls:
+        add(Role.STRAY, (*call.closes, *call.tails))
+    if dialect.messages:
+        add(Role.MESSAGE_END, dialect.messages.ends)
+    add(Role.TURN_END, dialect.drop)
+
+    special = set(dialect.special)
+    return [
+        Entry(
+            frozenset(roles[literal]),
+            pat.template(literal),
+            special=literal in special,
+            literal=literal,
+            first_only=literal in bare,
+            ends_reasoning=literal in enders or literal in special,
+        )
+        for literal in sorted(roles, key=len, reverse=True)
+    ]
+
+
+def _call_entries(dialect: Dialect, compiled: CompiledCall) -> list[Entry]:
+    call = compiled.call
+    section_opens = tuple(o for s in dialect.sections for o in s.opens)
+    section = [pat.optional(pat.sequence(_any(section_opens), pat.space()))] if section_opens else []
+    opener = [_any(call.opens), pat.space()] if call.opens else []
+    first = (call.opens or section_opens or (call.heads[0].split("{")[0] if call.heads else "",))[0]
+    special = first in dialect.special
+
+    entries = []
+    for head in call.heads or ("",):
+        tail = [*_head(head), *_body_start(compiled)]
+        pattern = pat.sequence(*section, *opener, *tail)
+        entries.append(Entry(frozenset({Role.CALL}), pattern, special, first, compiled, call.known_name))
+        if opener and head and "missing_call_open" in dialect.recovery:
+            loose = pat.sequence(*tail)
+            entries.append(Entry(frozenset({Role.CALL}), loose, False, head, compiled, known_name=True))
+    return entries
+
+
+def _head(head: str) -> list[Pattern]:
+    return [pat.template(head, lenient=True), pat.space()] if head else []
+
+
+def _body_start(compiled: CompiledCall) -> list[Pattern]:
+    """What must be seen of the body before the header counts: prose that names a marker does not go on like that."""
+    call, body = compiled.call, compiled.body
+    closers = (*call.tails, *call.closes)
+    match body:
+        case JsonCall():
+            fence = pat.optional(pat.sequence(pat.lit("```"), pat.optional(pat.lit("json")), pat.space()))
+            separator = [pat.one_of_chars(";,"), pat.space()] if _edge_only(call) else []
+            return [*separator, fence, pat.ahead("[{")]
+        case JsonArguments():
+            fence = pat.optional(pat.sequence(pat.lit("```"), pat.optional(pat.lit("json")), pat.space()))
+            follow = [pat.ahead('{["'), *(pat.ahead_of(pat.template(c)) for c in closers)]
+            return [fence, pat.either(*follow)]
+        case TaggedArguments(params=params, closes=closes):
+            starts = [pat.lit(first_literal(p)) for p in params]
+            return [pat.ahead_of(pat.either(*starts, *(pat.template(c) for c in (*closers, *closes))))]
+        case ElementTree(prefix=prefix):
+            return [pat.ahead_of(pat.lit(prefix))]
+        case LaxArguments():
+            return [pat.ahead("{")]
+        case PythonCalls(brackets=brackets):
+            bracket = pat.sequence(pat.lit("["), pat.space())
+            lead = [bracket] if brackets and not call.opens else [pat.optional(bracket), pat.optional(bracket)]
+            name = pat.capture("name", r"[\w.\-]")
+            return [*lead, name, pat.space(), pat.lit("(")]
+        case ByFirstChar():
+            return [pat.Pattern(r"(?=\S)", r"\Z", frozenset())]
+        case RawArgument() | NoArguments():
+            return []
+
+
+def _header_entries(dialect: Dialect) -> tuple[list[Entry], CompiledCall | None]:
+    messages = dialect.messages
+    if messages is None:
+        return [], None
+
+    special = messages.starts[0] in dialect.special
+    header = _header_pattern(messages)
+    role = frozenset({Role.HEADER})
+    started = pat.sequence(_any(messages.starts), header)
+    entries = [Entry(role, started, special, messages.starts[0])]
+    for opening in messages.openings:
+        bare = pat.sequence(pat.ahead_of(pat.lit(opening)), header)
+        bare = Pattern(bare.full, bare.partial, frozenset({opening[:2]}))
+        entries.append(Entry(role, bare, special, opening, first_only=opening not in dialect.special))
+
+    compiled = None
+    if messages.body is not None:
+        call = Call(messages.body, closes=messages.ends)
+        compiled = CompiledCall(call, messages.body, _ends(dialect, call), dialect)
+    return entries, compiled
+
+
+def _header_pattern(messages: Messages) -> Pattern:
+    token = pat.either(*(pat.lit(t) for t in messages.tokens)) if messages.tokens else None
+    unit = f"(?:{token.full}|{messages.header_chars})" if token else messages.header_chars
+    message = pat.template(messages.message)
+    rest = f"(?:{token.partial}|{message.partial})" if token else message.partial
+    return Pattern(
+        f"(?P<header>{unit}{{0,{MAX_HEADER}}}?){message.full}",
+        rf"{unit}{{0,{MAX_HEADER}}}{rest}",
+        frozenset(),
+    )
+
+
+def _ends(dialect: Dialect, call: Call) -> Ends:
+    tail = _any(call.tails) if call.tails else None
+    close = _any(call.closes) if call.closes else None
+    own = [p for p in (tail, close) if p]
+
+    outer: list[str] = [c for s in dialect.sections for c in (*s.closes, *s.opens)]
+    outer += [o for c in dialect.calls for o in c.opens]
+    outer += [first_literal(h) for c in dialect.calls if not c.opens for h in c.heads]
+    outer += [*dialect.drop]
+    if dialect.messages:
+        outer += [*dialect.messages.ends, *dialect.messages.starts]
+    bounds = [*own, *(pat.template(o) for o in sorted(set(outer), key=len, reverse=True) if o)]
+    boundary = pat.either(*bounds) if bounds else pat.Pattern(r"(?!)", r"(?!)", frozenset())
+    return Ends(
+        re.compile(tail.full if tail else r"(?!)"),
+        re.compile(close.full if close else r"(?!)"),
+        re.compile("|".join(p.partial for p in own) or r"(?!)"),
+        re.compile(boundary.full),
+        re.compile(boundary.partial),
+        "".join(sorted({h[0] for h in boundary.heads})),
+        tail is not None,
+        close is not None,
+        boundary,
+    )
+
+
+def first_literal(template: str) -> str:
+    """The text of a template before its first field or blank."""
+    return re.split(r"\{\w+\}|[\s\"=]", template, maxsplit=1)[0]
+
+
+def _any(literals: tuple[str, ...]) -> Pattern:
+    return pat.either(*(pat.template(text) for text in sorted(literals, key=len, reverse=True)))
+
+
+def _table(entries: list[Entry]) -> Table:
+    full = []
+    for number, entry in enumerate(entries):
+        named = re.sub(r"\(\?P<(\w+)>", lambda m, n=number: f"(?P<{m[1]}{n}>", entry.pattern.full)  # type: ignore[misc]
+        full.append(f"(?P<e{number}>{named})")
+    heads: frozenset[str] = frozenset().union(*(e.pattern.heads for e in entries)) if entries else frozenset()
+    trigger = pat.trigger_regex(heads)
+    return Table(
+        trigger,
+        re.compile("|".join(full) or r"(?!)"),
+        re.compile("|".join(e.pattern.partial for e in entries) or r"(?!)"),
+        tuple(entries),
+    )

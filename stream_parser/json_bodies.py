@@ -1,0 +1,454 @@
+"""Readers for JSON: arguments behind a head that named the tool, and objects (arrays, lines) that name it themselves.
+
+The arguments go through `JsonScanner` as they arrive. Of the object around them only keys and short strings are read
+here; a value nobody needs is skipped by a scanner too, so long ones cost no second look.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import Enum, auto
+
+from stream_parser.bodies import BodyReader, Status
+from stream_parser.calls import CallWriter
+from stream_parser.dialect import JsonCall
+from stream_parser.grammar import CompiledCall
+from stream_parser.json_scanner import JsonScanner, ValueScanner
+from stream_parser.repair import ALIAS_KEY, CUT, NAME_FROM_ARGUMENTS, UNCLOSED_CALL
+
+_BLANK = re.compile(r"\s*")
+_STRING = r"""(?:"(?P<double>(?:[^"\\]|\\.){0,300}?)"|'(?P<single>(?:[^'\\]|\\.){0,300}?)')"""
+_KEY = re.compile(rf"[\s,]*(?:{_STRING}|(?P<bare>[A-Za-z_][\w-]{{0,60}}))\s{{0,64}}:\s*", re.DOTALL)
+_KEY_PARTIAL = re.compile(
+    r"""[\s,]*(?:"(?:[^"\\]|\\.){0,300}(?:\\|"\s{0,64})?|'(?:[^'\\]|\\.){0,300}(?:\\|'\s{0,64})?|[A-Za-z_][\w-]{0,60}\s{0,64})?\Z""",
+    re.DOTALL,
+)
+_TEXT = re.compile(_STRING, re.DOTALL)
+_TEXT_PARTIAL = re.compile(r"""(?:"(?:[^"\\]|\\.){0,300}\\?|'(?:[^'\\]|\\.){0,300}\\?)\Z""", re.DOTALL)
+_SEPARATORS = re.compile(r"[\s,;]*")
+_ENVELOPE_KEYS = frozenset({"type", "id", "function", "tool_calls", "tool_call_id", "index"})
+
+
+class ArgumentsReader(BodyReader):
+    """H and L: the body is one object, which `scanner` turns into JSON text."""
+
+    __slots__ = ("_complete", "_scanner")
+
+    def __init__(self, compiled: CompiledCall, writer: CallWriter, scanner: ValueScanner) -> None:
+        super().__init__(compiled, writer)
+        self._scanner = scanner
+        self._complete = False
+
+    @property
+    def in_string(self) -> bool:
+        return not self._complete
+
+    def feed(self, text: str, pos: int) -> int:
+        if self._complete:
+            return self.read_closers(text, pos)
+        scanner = self._scanner
+        pos = scanner.feed(text, pos)
+        piece = scanner.take()
+        if piece:
+            self.writer.write(piece)
+        while pos < len(text) and not scanner.done:
+            if self.ends.boundary.match(text, pos):
+                return self._bounded(text, pos)
+            if self.ends.boundary_partial.match(text, pos):
+                return pos
+            pos = scanner.force(text, pos)
+            self.writer.write(scanner.take())
+        if scanner.done:
+            self._finish()
+            return self.read_closers(text, pos)
+        return pos
+
+    def end(self, text: str, pos: int, natural: bool) -> None:
+        if not self._complete:
+            self._scanner.end(natural)
+            self.writer.write(self._scanner.take())
+            if natural:
+                self._finish()
+        super().end(text, pos, natural)
+
+    def _bounded(self, text: str, pos: int) -> int:
+        self._scanner.end(True)
+        self.writer.write(self._scanner.take())
+        self._finish()
+        return self.read_closers(text, pos)
+
+    def _finish(self) -> None:
+        self._complete = True
+        self.writer.note(*self._scanner.reasons)
+        self.writer.end()
+
+
+class _Part(Enum):
+    ELEMENTS = auto()  # before or between the objects of an array or lines
+    KEY = auto()
+    VALUE = auto()
+    ARGUMENTS = auto()
+    SKIPPED = auto()
+    AFTER = auto()
+
+
+class CallReader(BodyReader):
+    """J: an object with name and arguments, an array of such objects, or several in a row.
+
+    Nothing is written before a name is known; arguments that came first are kept until then. With `declared_only` the
+    text counts as a call only if its keys look like one and the name is a declared tool's.
+    """
+
+    __slots__ = (
+        "_args_seen",
+        "_array",
+        "_begun",
+        "_declared_only",
+        "_depth",
+        "_key",
+        "_kept",
+        "_name",
+        "_part",
+        "_scanner",
+        "_shape",
+        "_wire_id",
+    )
+
+    def __init__(self, compiled: CompiledCall, writer: CallWriter, shape: JsonCall, declared_only: bool) -> None:
+        super().__init__(compiled, writer)
+        self.confirmed = False
+        self._shape = shape
+        self._declared_only = declared_only
+        self._part = _Part.ELEMENTS
+        self._array = False
+        self._scanner: JsonScanner | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._depth = 0
+        self._key = ""
+        self._name = ""
+        self._wire_id = ""
+        self._kept: list[str] | None = None  # arguments that came before the name
+        self._args_seen = False
+        self._begun = False
+
+    @property
+    def in_string(self) -> bool:
+        return self._part in (_Part.ARGUMENTS, _Part.SKIPPED)
+
+    def feed(self, text: str, pos: int) -> int:
+        while self.status is Status.OPEN:
+            part = self._part
+            if part is _Part.ARGUMENTS or part is _Part.SKIPPED:
+                after = self._scan(text, pos)
+            elif part is _Part.KEY:
+                after = self._read_key(text, pos)
+            elif part is _Part.VALUE:
+                after = self._read_value(text, pos)
+            elif part is _Part.ELEMENTS:
+                after = self._read_elements(text, pos)
+            else:
+                return self.read_closers(text, pos)
+            if after == pos and self._part is part:
+                return pos
+            pos = after
+        return pos
+
+    def end(self, text: str, pos: int, natural: bool) -> None:
+        if self._scanner is not None:
+            self._scanner.end(natural)
+            self._take(self._scanner)
+        if not self.confirmed:
+            self.status = Status.REJECTED
+            return
+        if natural and self._begun:
+            if self._scanner is not None or self._depth > 0:
+                self.writer.note(UNCLOSED_CALL)
+            self._finish_object()
+        elif self._begun:
+            self.writer.cut(CUT)
+        self.status = Status.DONE
+
+    def _read_elements(self, text: str, pos: int) -> int:
+        pos = _SEPARATORS.match(text, pos).end()  # type: ignore[union-attr]
+        if pos == len(text):
+            return pos
+        char = text[pos]
+        if char == "{":
+            self._reset()
+            self._depth = 1
+            self._part = _Part.KEY
+            return pos + 1
+        if char == "[" and not self._array and not self.confirmed:
+            self._array = True
+            return pos + 1
+        if not self.confirmed:
+            self.status = Status.REJECTED
+            return pos
+        if char == "]" and self._array:
+            self._array = False
+            self._part = _Part.AFTER
+            return pos + 1
+        if self.ends.partial.match(text, pos) and not self.ends.boundary.match(text, pos):
+            return pos
+        self._part = _Part.AFTER
+        return pos
+
+    def _read_key(self, text: str, pos: int) -> int:
+        match = _KEY.match(text, pos)
+        if match and (match.end() < len(text)):
+            key = _unquoted(match)
+            return self._take_key(key, match.end())
+        if match or _KEY_PARTIAL.match(text, pos):
+            return pos
+        at = _SEPARATORS.match(text, pos).end()  # type: ignore[union-attr]
+        if text[at] == "}":
+            return self._close_brace(at + 1)
+        return self._stuck(text, pos, at)
+
+    def _take_key(self, key: str, pos: int) -> int:
+        envelope = key in _ENVELOPE_KEYS or key in self._shape.name_keys or key in self._shape.argument_keys
+        if self._declared_only and not envelope and not self._begun and not self._shape.name_is_key:
+            self.status = Status.REJECTED
+        self._key = key
+        self._part = _Part.VALUE
+        return pos
+
+    def _read_value(self, text: str, pos: int) -> int:
+        key, shape, char = self._key, self._shape, text[pos]
+        if shape.name_is_key and self._depth == 1:
+            self._name = key
+            return self._start_arguments(char, pos)
+        if key in shape.name_keys or key == "function":
+            if char in "\"'":
+                return self._read_name(text, pos)
+            if char == "{":
+                self._depth += 1
+                self._part = _Part.KEY
+                return pos + 1
+        if key == "tool_calls" and char == "[" and not self.confirmed:
+            self._array = True
+            self._part = _Part.ELEMENTS
+            return pos + 1
+        if key in shape.argument_keys and not self._args_seen:
+            if key != shape.argument_keys[0] and not self._is_usual(key):
+                self.writer.note(ALIAS_KEY)
+            return self._start_arguments(char, pos)
+        if key == shape.id_key and char in "\"'" and not self._begun:
+            match = _TEXT.match(text, pos)
+            if match:
+                self._wire_id = _unquoted(match)
+                self._part = _Part.KEY
+                return match.end()
+            if _TEXT_PARTIAL.match(text, pos):
+                return pos
+        self._scanner = JsonScanner(stops=self.ends.stops, expect="any")
+        self._part = _Part.SKIPPED
+        return pos
+
+    def _is_usual(self, key: str) -> bool:
+        return key in ("arguments", "parameters")
+
+    def _read_name(self, text: str, pos: int) -> int:
+        match = _TEXT.match(text, pos)
+        if match is None:
+            if not _TEXT_PARTIAL.match(text, pos):
+                self.status = Status.REJECTED if not self.confirmed else Status.DONE
+            return pos
+        name = _unquoted(match).strip()
+        if not self._name:
+            self._name = name
+            self._part = _Part.KEY
+            self._confirm_name()
+        self._part = _Part.KEY
+        return match.end()
+
+    def _confirm_name(self) -> None:
+        if not self._name:
+            return
+        if self._declared_only:
+            if self._name not in self.writer.tools.names:
+                self.status = Status.REJECTED
+                return
+            if not self._args_seen:
+                return  # a declared name alone does not make a call
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._name in self._shape.ignored_names:
+            return
+        self.writer.begin(self._name, self._wire_id)
+        self._begun = self.confirmed = True
+        if self._kept is not None:
+            self.writer.write("".join(self._kept))
+            self._kept = None
+
+    def _start_arguments(self, char: str, pos: int) -> int:
+        self._args_seen = True
+        if self._name and not self._begun:
+            self._confirm_name()
+        types = self.writer.tool.types if self._begun and self.writer.tool else None
+        self._scanner = JsonScanner(stops=self.ends.stops, types=types)
+        if not self._begun:
+            self._kept = []
+        self._part = _Part.ARGUMENTS
+        return pos
+
+    def _scan(self, text: str, pos: int) -> int:
+        scanner = self._scanner
+        assert scanner is not None
+        pos = scanner.feed(text, pos)
+        self._take(scanner)
+        while pos < len(text) and not scanner.done:
+            if self.ends.boundary.match(text, pos):
+                scanner.end(True)
+                self._take(scanner)
+                return self._bounded(pos)
+            if self.ends.boundary_partial.match(text, pos):
+                return pos
+            pos = scanner.force(text, pos)
+            self._take(scanner)
+        if scanner.done:
+            self._close_value(scanner)
+        return pos
+
+    def _take(self, scanner: JsonScanner) -> None:
+        piece = scanner.take()
+        if self._part is not _Part.ARGUMENTS or not piece:
+            return
+        if self._begun:
+            self.writer.write(piece)
+        elif self._kept is not None:
+            self._kept.append(piece)
+
+    def _close_value(self, scanner: JsonScanner) -> None:
+        if self._part is _Part.ARGUMENTS and self._begun:
+            self.writer.note(*scanner.reasons)
+        self._scanner = None
+        self._part = _Part.KEY
+
+    def _close_brace(self, pos: int) -> int:
+        self._depth -= 1
+        if self._depth > 0:
+            self._part = _Part.KEY
+            return pos
+        self._finish_object()
+        return pos
+
+    def _finish_object(self) -> None:
+        if self._name and not self._begun and self.status is Status.OPEN:
+            tool = self.writer.tools.get(self._name)
+            if not self._declared_only or self._args_seen or (tool and not tool.required):
+                self._begin()
+        if self._begun:
+            self.writer.end()
+        elif not self.confirmed and not self._array:
+            self.status = Status.REJECTED
+        self._begun = False
+        self._scanner = None
+        self._depth = 0
+        self._name = ""
+        more = self._array or not self._declared_only
+        self._part = _Part.ELEMENTS if more else _Part.AFTER
+
+    def _stuck(self, text: str, pos: int, at: int) -> int:
+        """No key and no brace: a marker that ends the call, or garbage."""
+        if self.confirmed:
+            if self.ends.boundary.match(text, at):
+                return self._bounded(at)
+            if self.ends.boundary_partial.match(text, at):
+                return pos
+            if text[at] == "]" and self._array:
+                self._finish_object()
+                return at
+            return at + 1  # garbage between members is no part of the call
+        self.status = Status.REJECTED
+        return pos
+
+    def _bounded(self, pos: int) -> int:
+        self._part = _Part.AFTER
+        if not self._begun and not self.confirmed:
+            self.status = Status.REJECTED
+            return pos
+        if self._begun:
+            self.writer.note(UNCLOSED_CALL)
+        self._finish_object()
+        self._part = _Part.AFTER
+        return pos
+
+
+class CounterReader(BodyReader):
+    """H under a bare counter instead of a name: the arguments' keys tell which tool is meant."""
+
+    __slots__ = ("_kept", "_scanner", "_wire_id")
+
+    def __init__(self, compiled: CompiledCall, writer: CallWriter, wire_id: str) -> None:
+        super().__init__(compiled, writer)
+        self.confirmed = False
+        self._wire_id = wire_id
+        self._scanner = JsonScanner(stops=self.ends.stops)
+        self._kept: list[str] = []
+
+    @property
+    def in_string(self) -> bool:
+        return not self.confirmed
+
+    def feed(self, text: str, pos: int) -> int:
+        if self.confirmed:
+            return self.read_closers(text, pos)
+        pos = self._scanner.feed(text, pos)
+        self._kept.append(self._scanner.take())
+        while pos < len(text) and not self._scanner.done:
+            if self.ends.boundary.match(text, pos):
+                self._scanner.end(True)
+                self._kept.append(self._scanner.take())
+                return self._choose(text, pos)
+            if self.ends.boundary_partial.match(text, pos):
+                return pos
+            pos = self._scanner.force(text, pos)
+            self._kept.append(self._scanner.take())
+        return self._choose(text, pos) if self._scanner.done else pos
+
+    def end(self, text: str, pos: int, natural: bool) -> None:
+        self.status = Status.DONE if self.confirmed else Status.REJECTED
+
+    def _choose(self, text: str, pos: int) -> int:
+        arguments = "".join(self._kept)
+        name = self._infer(arguments)
+        if not name:
+            self.status = Status.REJECTED
+            return pos
+        self.writer.begin(name)
+        self.writer.write(arguments)
+        self.writer.note(*self._scanner.reasons, NAME_FROM_ARGUMENTS)
+        self.writer.end()
+        self.confirmed = True
+        return self.read_closers(text, pos)
+
+    def _infer(self, arguments: str) -> str:
+        try:
+            value = json.loads(arguments)
+        except ValueError:
+            return ""
+        keys = set(value) if isinstance(value, dict) else set()
+        fitting = []
+        for name in sorted(self.writer.tools.names):
+            tool = self.writer.tools.get(name)
+            if tool and keys <= set(tool.params) and tool.required <= keys:
+                fitting.append(name)
+        return fitting[0] if len(fitting) == 1 else ""
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    groups = match.groupdict()
+    if groups.get("bare") is not None:
+        return str(groups["bare"])
+    raw = groups["double"] if groups["double"] is not None else groups["single"] or ""
+    if "\\" not in raw:
+        return str(raw)
+    try:
+        return str(json.loads('"' + raw.replace("\\'", "'") + '"', strict=False))
+    except ValueError:
+        return str(raw)

@@ -1,0 +1,183 @@
+"""Patterns that can say "not yet": the way every marker, header and closer of a dialect is recognised.
+
+A `Pattern` is a pair of regular expressions over the same small language. `full` matches the whole construct; `partial`
+matches exactly when everything from the position to the end of the text is a proper prefix of it, so the text has to
+wait. If neither matches, the text is something else and is released. Repetitions are bounded, hence what waits is
+bounded too, and matching it again with the next token costs a constant.
+
+Knows nothing of roles or events. `partial` is only asked at positions where some character is left.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_SPACE = 64
+MAX_NAME = 256
+
+# A name ends before anything that markup, JSON or prose puts behind it; `{name}` in a template stands for this class.
+NAME_CHARS = r"""[^\s<>{}()\[\]"'`=,;|｜]"""
+# Keys of tagged parameters come from schemas: blanks inside are rare but legal.
+KEY_CHARS = r"""[^<>"'\n=|]"""
+
+_FIELD_CHARS = {
+    "name": NAME_CHARS,
+    "id": r"""[^\s<>{}()\[\]"'`=,;|｜]""",
+    "skip": r"[^\n<>{}｜]",
+    "index": r"[0-9]",
+    "key": KEY_CHARS,
+    "type": r"""[\w\[\], |]""",
+}
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    full: str
+    partial: str
+    heads: frozenset[str]  # the one or two characters with which a match can begin; "" for any that is no blank
+    nullable: bool = False
+
+
+# A checkpoint may add its own suffix to every tag (`<think:opensource>`); it never matters which.
+_SUFFIX = Pattern(r"(?::[\w.-]{1,32})?", r"(?::[\w.-]{0,32})?\Z", frozenset({":"}), nullable=True)
+
+
+def lit(text: str) -> Pattern:
+    partial = ""
+    for char in reversed(text[:-1]):
+        partial = rf"(?:\Z|{re.escape(char)}{partial})" if partial else rf"(?:\Z|{re.escape(char)}\Z)"
+    return Pattern(re.escape(text), partial or r"\Z", frozenset({text[:2]}))
+
+
+def space() -> Pattern:
+    return Pattern(rf"\s{{0,{MAX_SPACE}}}", rf"\s{{0,{MAX_SPACE}}}\Z", frozenset(), nullable=True)
+
+
+def optional(pattern: Pattern) -> Pattern:
+    return Pattern(f"(?:{pattern.full})?", pattern.partial, pattern.heads, nullable=True)
+
+
+def one_of_chars(chars: str) -> Pattern:
+    """An optional single character, e.g. a quote that some models leave out."""
+    escaped = f"[{re.escape(chars)}]?"
+    return Pattern(escaped, r"\Z", frozenset(chars), nullable=True)
+
+
+def either(*patterns: Pattern) -> Pattern:
+    """The first that matches wins, so put the longer of two with a common beginning first."""
+    assert patterns
+    if len(patterns) == 1:
+        return patterns[0]
+    return Pattern(
+        f"(?:{'|'.join(p.full for p in patterns)})",
+        f"(?:{'|'.join(p.partial for p in patterns)})",
+        frozenset().union(*(p.heads for p in patterns)),
+        any(p.nullable for p in patterns),
+    )
+
+
+def capture(group: str, chars: str, limit: int = MAX_NAME) -> Pattern:
+    return Pattern(f"(?P<{group}>{chars}{{1,{limit}}}?)", rf"{chars}{{0,{limit}}}\Z", frozenset({""}))
+
+
+def greedy_capture(group: str, chars: str, limit: int = MAX_NAME) -> Pattern:
+    return Pattern(f"(?P<{group}>{chars}{{1,{limit}}})", rf"{chars}{{0,{limit}}}\Z", frozenset({""}))
+
+
+def ahead(chars: str) -> Pattern:
+    """The next character, not consumed, is one of `chars`."""
+    return Pattern(f"(?=[{re.escape(chars)}])", r"\Z", frozenset(chars))
+
+
+def ahead_of(pattern: Pattern) -> Pattern:
+    return Pattern(f"(?={pattern.full})", pattern.partial, pattern.heads)
+
+
+def ahead_negative(regex: str) -> Pattern:
+    """The next character exists and does not match `regex`."""
+    return Pattern(rf"(?!{regex}|\Z)", r"\Z", frozenset(), nullable=True)
+
+
+def sequence(*patterns: Pattern) -> Pattern:
+    assert patterns
+    full = "".join(p.full for p in patterns)
+    partial = patterns[-1].partial
+    for pattern in reversed(patterns[:-1]):
+        partial = f"(?:{pattern.partial}|{_anonymous(pattern.full)}{partial})"
+
+    heads: frozenset[str] = frozenset()
+    for pattern in patterns:
+        heads |= pattern.heads
+        if not pattern.nullable:
+            break
+    return Pattern(full, partial, heads, all(p.nullable for p in patterns))
+
+
+def _anonymous(regex: str) -> str:
+    """Group names may occur once in a regex; in `partial` nobody reads them."""
+    return re.sub(r"\(\?P<\w+>", "(?:", regex)
+
+
+def template(text: str, *, lenient: bool = False, prefix: str = "") -> Pattern:
+    """Compile a header template such as `<function={name}>`.
+
+    Blanks in it match any blanks or none: templates print line breaks that models leave out, and the reverse. With
+    `lenient`, quotes may be of either kind or missing, and blanks may stand around `=` and before the closing `>`.
+    `prefix` goes before the group names, so that several templates fit into one regex.
+    """
+    parts: list[Pattern] = []
+    pos = 0
+    while pos < len(text):
+        char = text[pos]
+        field = _FIELD.match(text, pos)
+        if field and field.group(1) == "suffix":
+            parts.append(_SUFFIX)
+            pos = field.end()
+        elif field:
+            chars = _FIELD_CHARS[field.group(1)]
+            last = field.end() == len(text)
+            make = greedy_capture if last else capture
+            parts.append(make(prefix + field.group(1), chars))
+            pos = field.end()
+        elif char.isspace():
+            end = pos + 1
+            while end < len(text) and text[end].isspace():
+                end += 1
+            parts.append(space())
+            pos = end
+        elif lenient and char == '"':
+            parts.append(one_of_chars("\"'"))
+            pos += 1
+        elif lenient and char == "=":
+            parts += [space(), lit("="), space()]
+            pos += 1
+        elif lenient and char == ">" and pos and text[pos - 1] in '}"':
+            parts += [space(), lit(">")]
+            pos += 1
+        else:
+            end = pos + 1
+            stops = '{"=>' if lenient else "{"
+            while end < len(text) and not text[end].isspace() and text[end] not in stops:
+                end += 1
+            parts.append(lit(text[pos:end]))
+            pos = end
+    return sequence(*parts)
+
+
+def trigger_regex(heads: frozenset[str]) -> re.Pattern[str]:
+    """Finds the next position at which any of `heads` begins, or may begin at the end of the text."""
+    if "" in heads:
+        return re.compile(r"\S")
+    by_first: dict[str, set[str]] = {}
+    for head in heads:
+        by_first.setdefault(head[0], set()).add(head[1:])
+    alternatives = []
+    for first, seconds in sorted(by_first.items()):
+        if "" in seconds:
+            alternatives.append(re.escape(first))
+        else:
+            chars = "".join(re.escape(c) for c in sorted(seconds))
+            alternatives.append(rf"{re.escape(first)}(?:[{chars}]|\Z)")
+    return re.compile("|".join(alternatives) if alternatives else r"(?!)")

@@ -1,4 +1,4 @@
-"""Renders a checkpoint's Jinja chat template, as Hugging Face's `apply_chat_template` does, without loading Transformers.
+"""Renders a checkpoint's Jinja chat template, as Transformers' `apply_chat_template` does, without loading Transformers.
 
 Templates come with checkpoints and are not trusted: they run in Jinja's immutable sandbox. Source: Transformers' chat
 templating guide (the names and filters that templates may rely on), 2026-11.
@@ -113,7 +113,7 @@ def _flatten_tools(messages: list[dict[str, Any]], tools: Sequence[Mapping[str, 
     if not tools:
         return flat
     instructions = (
-        "You may call one or more functions to help the user. Their signatures are listed in <tools></tools>:\n<tools>\n"
+        "You may call one or more functions to help the user. Their signatures are in <tools></tools>:\n<tools>\n"
         + "\n".join(_to_json(tool) for tool in tools)
         + "\n</tools>\nTo call one, answer with its name and arguments as a JSON object in these tags:\n"
         '<tool_call>\n{"name": "function-name", "arguments": {"argument": "value"}}\n</tool_call>'

@@ -1,4 +1,4 @@
-"""The step loop: keeps one step running on the device while the next is planned. Knows nothing of processes or clocks."""
+"""The step loop: keeps one step running on the device while the next is planned. Knows no processes or clocks."""
 
 from __future__ import annotations
 

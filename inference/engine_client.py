@@ -241,7 +241,7 @@ def check(request: TurnRequest, info: EngineInfo, max_rows: int) -> None:
     ):
         if token_ids and not (min(token_ids) >= 0 and max(token_ids) < info.vocab_size):
             bad = next(token_id for token_id in token_ids if not 0 <= token_id < info.vocab_size)
-            raise InvalidTurn(field, f"Token id {bad} is not in the vocabulary: ids go from 0 to {info.vocab_size - 1}.")
+            raise InvalidTurn(field, f"Token id {bad} is not in the vocabulary: ids are 0 to {info.vocab_size - 1}.")
     if params.max_tokens is not None and params.max_tokens < 1:
         raise InvalidTurn("max_tokens", f"max_tokens must be at least 1, got {params.max_tokens}.")
     if not 1 <= request.n <= max_rows:

@@ -31,7 +31,7 @@ class QueueFull(InferenceError):
     """As many turns wait as the server admits. Try again after `retry_after_s`."""
 
     def __init__(self, num_waiting: int, limit: int, retry_after_s: float) -> None:
-        super().__init__(f"{num_waiting} turns are waiting and the queue holds {limit}. Try again in {retry_after_s:g}s.")
+        super().__init__(f"{num_waiting} turns wait and the queue holds {limit}. Try again in {retry_after_s:g}s.")
         self.retry_after_s = retry_after_s
 
 

@@ -5,6 +5,7 @@ The folder appears at once and whole: an interrupted conversion leaves nothing b
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -19,8 +20,8 @@ from transformers.utils import logging
 
 def convert(gguf: Path, folder: Path) -> None:
     """Weights in float32: exactly what the file's quantised blocks stand for."""
-    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name, "local_files_only": True}
-    model = cast(Any, AutoModelForCausalLM.from_pretrained(**source))
+    source: dict[str, Any] = {"gguf_file": gguf.name, "local_files_only": True}
+    model = cast(Any, AutoModelForCausalLM.from_pretrained(gguf.parent, **source))
     # The copy is no longer quantised; left in place, these would make it be loaded as if it were.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
@@ -29,11 +30,11 @@ def convert(gguf: Path, folder: Path) -> None:
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         model.save_pretrained(scratch)
-        AutoTokenizer.from_pretrained(**source).save_pretrained(scratch)
-        os.replace(scratch, folder)
-    except BaseException:
+        AutoTokenizer.from_pretrained(gguf.parent, **source).save_pretrained(scratch)
+        with contextlib.suppress(OSError):  # another process has put the same folder there meanwhile
+            os.replace(scratch, folder)
+    finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        raise
 
 
 def main(argv: list[str]) -> int:

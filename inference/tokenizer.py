@@ -109,7 +109,7 @@ class ByteDetokenizer:
 
 
 class WindowDetokenizer:
-    """For vocabularies whose pieces decode by context (SentencePiece): decodes a short window and emits what it adds."""
+    """For vocabularies whose pieces decode by context (SentencePiece): decodes a short window, emits what it adds."""
 
     _LONGEST_CHARACTER = 4  # byte tokens of one UTF-8 character; a longer wait means that it never becomes one
 

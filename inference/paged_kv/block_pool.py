@@ -79,7 +79,7 @@ class BlockPool:
                 self._append(block_id)
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless the list, the counts and the index agree. O(num_blocks); for tests and idle time."""
+        """Raise AssertionError unless the list, the counts and the index agree. O(num_blocks); for tests."""
         listed = []
         block_id = self._next[self.num_blocks]
         while block_id != self.num_blocks:

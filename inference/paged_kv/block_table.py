@@ -52,7 +52,7 @@ class BlockTable:
         return new_ids
 
     def record_full_blocks(self, token_ids: Sequence[int], num_tokens: int) -> None:
-        """Index every block that the first `num_tokens` tokens fill and that a step already planned will have written."""
+        """Index every block that the first `num_tokens` tokens fill; the steps that write them are planned already."""
         size = self._pool.block_size
         while (self._num_recorded + 1) * size <= num_tokens:
             start = self._num_recorded * size

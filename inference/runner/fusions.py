@@ -28,13 +28,13 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 class FusedLayer(nn.Module):
     """Stands in for a decoder layer; called by the Transformers model with hidden states [1, num_tokens, hidden]."""
 
-    def __init__(self, layer: nn.Module, make_linear: MakeLinear) -> None:
+    def __init__(self, layer: nn.Module, make_linear: MakeLinear, scale: float, window: int | None) -> None:
         super().__init__()
         attention, mlp = cast(Any, layer.self_attn), cast(Any, layer.mlp)
         self.layer_idx: int = attention.layer_idx
         self.head_dim: int = attention.head_dim
-        self.scaling: float = attention.scaling
-        self.window: int | None = getattr(attention, "sliding_window", None)
+        self.scale = scale
+        self.window = window
         self.num_heads = attention.q_proj.out_features // self.head_dim
         self.num_kv_heads = attention.k_proj.out_features // self.head_dim
         self.activation = mlp.act_fn
@@ -56,7 +56,7 @@ class FusedLayer(nn.Module):
         hidden = hidden_states[0]
         qkv = self.qkv(_rms_norm(hidden, self.input_norm))
         query, key, value = self._heads(qkv, _rotary(paged, position_embeddings))
-        attended = paged_backend(self.layer_idx, query, key, value, paged, scale=self.scaling, window=self.window)
+        attended = paged_backend(self.layer_idx, query, key, value, paged, scale=self.scale, window=self.window)
         hidden = hidden + self.out(attended.view(hidden.shape[0], -1))
 
         gate_up = self.gate_up(_rms_norm(hidden, self.post_norm))
@@ -78,55 +78,72 @@ class FusedLayer(nn.Module):
 
 
 def fuse_layers(model: nn.Module, make_linear: MakeLinear) -> tuple[int, int]:
-    """Replace the decoder layers that can be fused; returns (fused, total). Weights are shared or freed layer by layer."""
-    layers = cast(nn.ModuleList, cast(Any, model).get_decoder().layers)
-    rotary = cast(Any, model).get_decoder().rotary_emb if hasattr(cast(Any, model).get_decoder(), "rotary_emb") else None
-    trusted: dict[tuple[object, ...], bool] = {}
+    """Replace the decoder layers that can be fused; returns (fused, total). Old weights are freed layer by layer."""
+    decoder = cast(Any, model).get_decoder()
+    layers, rotary = cast(nn.ModuleList, decoder.layers), getattr(decoder, "rotary_emb", None)
     fused = 0
     for index, layer in enumerate(layers):
         if rotary is None or not _has_the_pattern(layer):
             continue
-        kind = (type(layer), getattr(layer.self_attn, "sliding_window", None))
-        if kind not in trusted:
-            trusted[kind] = _reproduces(layer, rotary)
-        if trusted[kind]:
-            layers[index] = FusedLayer(layer, make_linear)
+        seen = _verified(layer, rotary)
+        if seen is not None:
+            layers[index] = FusedLayer(layer, make_linear, seen.scale, seen.window)
             fused += 1
     return fused, len(layers)
+
+
+class _Witness:
+    """An attention backend that notes with which scale and window a layer calls it."""
+
+    name = "witness"
+
+    def __init__(self, backend: AttentionBackend) -> None:
+        self._backend = backend
+        self.scale = 0.0
+        self.window: int | None = None
+
+    def __call__(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, step: StepInputs, *,
+        scale: float, window: int | None = None,
+    ) -> torch.Tensor:
+        self.scale, self.window = scale, window
+        return self._backend(layer, query, key, value, step, scale=scale, window=window)
 
 
 def _has_the_pattern(layer: nn.Module) -> bool:
     children = {name for name, _ in layer.named_children()}
     if children != {"self_attn", "mlp", *_NORMS}:
         return False
-    attention = {name for name, _ in layer.self_attn.named_children()}  # type: ignore[operator, union-attr]
-    mlp = {name for name, _ in layer.mlp.named_children()}  # type: ignore[operator, union-attr]
+    attention, mlp = (
+        {name for name, _ in layer.get_submodule(part).named_children()} for part in ("self_attn", "mlp")
+    )
     return attention - {"q_norm", "k_norm"} == set(_PROJECTIONS) and mlp == {
         "gate_proj", "up_proj", "down_proj", "act_fn"
     }
 
 
 @torch.inference_mode()
-def _reproduces(layer: nn.Module, rotary: nn.Module, num_tokens: int = 7) -> bool:
-    """Whether a dense FusedLayer equals `layer` on random hidden states, in float32 and over a cache of its own."""
+def _verified(layer: nn.Module, rotary: nn.Module, num_tokens: int = 7) -> _Witness | None:
+    """What the layer asks of attention, if a dense FusedLayer equals it on random hidden states in float32."""
     trial = _copy_as_float32(layer)
     attention = cast(Any, trial.self_attn)
-    index, attention.layer_idx = attention.layer_idx, 0
+    hidden = torch.randn(1, num_tokens, attention.q_proj.in_features)
+    positions = torch.arange(num_tokens)
+    embeddings = rotary(hidden, position_ids=positions[None])
+    if embeddings[0].shape[-1] != attention.head_dim:
+        return None  # partial rotary
+    layout = KVLayout(1, attention.k_proj.out_features // attention.head_dim, attention.head_dim, 16, torch.float32)
+    witness = _Witness(TorchAttention(KVPool(layout, 1, torch.device("cpu"))))
+    span = Span(0, 1, num_tokens, num_tokens, torch.tensor([0]), {}, positions[None])
+    step = StepInputs(positions, positions, positions, positions[-1:], [0], [num_tokens], [span])
+    options = {"position_embeddings": embeddings, "position_ids": positions[None], "paged": step}
+
+    index, attention.layer_idx = attention.layer_idx, 0  # the trial's cache has one layer
     try:
-        fused = FusedLayer(trial, dense)
-        layout = KVLayout(1, fused.num_kv_heads, fused.head_dim, 16, torch.float32)
-        backend = TorchAttention(KVPool(layout, 1, torch.device("cpu")))
-        hidden = torch.randn(1, num_tokens, attention.q_proj.in_features)
-        positions = torch.arange(num_tokens)
-        embeddings = rotary(hidden, position_ids=positions[None])
-        if embeddings[0].shape[-1] != fused.head_dim:
-            return False  # partial rotary
-        span = Span(0, 1, num_tokens, num_tokens, torch.tensor([0]), {}, positions[None])
-        step = StepInputs(positions, positions, positions, positions[-1:], [0], [num_tokens], [span])
-        options = dict(position_embeddings=embeddings, position_ids=positions[None], paged=step, paged_backend=backend)
-        expected = trial(hidden, attention_mask=None, **options)
+        expected = trial(hidden.clone(), attention_mask=None, paged_backend=witness, **options)
         expected = expected[0] if isinstance(expected, tuple) else expected
-        return torch.allclose(fused(hidden.clone(), **options), expected, rtol=1e-4, atol=1e-4)
+        got = FusedLayer(trial, dense, witness.scale, witness.window)(hidden, paged_backend=witness, **options)
+        return witness if torch.allclose(got, expected, rtol=1e-4, atol=1e-4) else None
     finally:
         attention.layer_idx = index
 

@@ -53,7 +53,7 @@ class StepInputs:
     sample_rows: list[int]
     sample_positions: list[int]
     spans: list[Span]
-    rotary: torch.Tensor | None = field(default=None)  # [num_tokens, 1, head_dim / 2] complex64, filled by the first layer
+    rotary: torch.Tensor | None = field(default=None)  # [num_tokens, 1, head_dim / 2] complex64, by the first layer
 
 
 def prepare(plan: StepPlan, rows: RequestRows, block_size: int) -> StepInputs:

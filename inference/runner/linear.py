@@ -7,6 +7,8 @@ since int8 products are summed in integers, a row's output is the same bits alon
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import nn
 
@@ -43,7 +45,10 @@ def _pack(weight: torch.Tensor) -> torch.ScriptObject:
     weight = weight.detach().float()
     scales = weight.abs().amax(dim=1).clamp_min(_SMALLEST_SCALE).double() / 127
     zero_points = torch.zeros(weight.shape[0], dtype=torch.int64)
-    quantized = torch.quantize_per_channel(weight, scales, zero_points, axis=0, dtype=torch.qint8)
+    with warnings.catch_warnings():
+        # torch 2.13 deprecates quantised tensors; the fbgemm kernel has no other way in.
+        warnings.filterwarnings("ignore", message=".*quantize_per_channel.*")
+        quantized = torch.quantize_per_channel(weight, scales, zero_points, axis=0, dtype=torch.qint8)
     return torch.ops.quantized.linear_prepack(quantized, None)
 
 

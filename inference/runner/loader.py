@@ -108,7 +108,7 @@ def _size_kv(hf_config: PreTrainedConfig, config: EngineConfig, layout: KVLayout
     longest = int(hf_config.max_position_embeddings)
     wanted = config.max_model_len if config.max_model_len is not None else longest
     if wanted > longest:
-        raise ModelLoadError(f"--max-model-len {wanted}: the model's context ends at {longest} tokens. Give at most that.")
+        raise ModelLoadError(f"--max-model-len {wanted}: the model's context ends at {longest} tokens.")
     # One block is left over for the copy that a fork may need.
     reachable = (num_blocks - 1) * config.block_size
     if reachable < min(wanted, config.block_size) or (config.max_model_len is not None and reachable < wanted):

@@ -12,11 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import nn
 
+from inference.paged_kv.pool import KVPool
 from inference.runner.attention import AttentionBackend
 from inference.runner.input_batch import prepare
 from inference.runner.request_rows import RequestRows
 from inference.runner.sampler import sample
-from inference.paged_kv.pool import KVPool
 from inference.step import StepPlan, StepResult
 
 

@@ -1,0 +1,69 @@
+"""The paged backend equals plain attention over the tokens, whatever blocks they lie in."""
+
+import random
+
+import pytest
+import torch
+
+from inference.paged_kv.pool import KVLayout, KVPool
+from inference.runner.attention import TorchAttention
+from inference.runner.input_batch import prepare
+from inference.runner.request_rows import RequestRows
+from inference.step import BlockWrite, NewRow, ScheduledRow, StepPlan
+from inference.types import SamplingParams
+
+HEADS, KV_HEADS, DIM, BLOCK = 6, 2, 8, 4
+
+
+def _reference(query, keys, values, start, window):
+    """One row's attention, written out. query: [n, heads, dim]; keys, values: [total, kv_heads, dim]."""
+    keys, values = (x.repeat_interleave(HEADS // KV_HEADS, dim=1) for x in (keys, values))
+    scores = torch.einsum("qhd,khd->hqk", query, keys) * DIM**-0.5
+    at = torch.arange(start, start + len(query))[:, None]
+    visible = torch.arange(len(keys)) <= at
+    if window is not None:
+        visible &= torch.arange(len(keys)) > at - window
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~visible, -torch.inf).softmax(-1), values)
+
+
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_mixed_decodes_and_prefills_equal_the_reference(seed, window):
+    rng = random.Random(seed)
+    lengths = [rng.randint(1, 60) for _ in range(7)]
+    num_blocks = sum(-(-length // BLOCK) for length in lengths)
+    pool = KVPool(KVLayout(1, KV_HEADS, DIM, BLOCK, torch.float32), num_blocks + 5, torch.device("cpu"))
+    for poisoned in (pool.keys[0], pool.values[0]):
+        poisoned.fill_(1e4)
+    rows = RequestRows(len(lengths), 64, BLOCK)
+    free = rng.sample(range(num_blocks + 5), num_blocks)
+    writes = []
+    for row, length in enumerate(lengths):
+        writes.append(BlockWrite(row, 0, tuple(free.pop() for _ in range(-(-length // BLOCK)))))
+    news = tuple(NewRow(row, (0,) * n, n, SamplingParams(), 0, 0, ()) for row, n in enumerate(lengths))
+    keys = [torch.randn(length, KV_HEADS, DIM) for length in lengths]
+    values = [torch.randn(length, KV_HEADS, DIM) for length in lengths]
+    backend = TorchAttention(pool)
+
+    def run(scheduled, num_decodes, **changes):
+        plan = StepPlan(rows=tuple(scheduled), num_decodes=num_decodes, **changes)
+        rows.apply(plan)
+        step = prepare(plan, rows, BLOCK)
+        query = torch.randn(plan.num_tokens, HEADS, DIM)
+        pick = [(row.row, slice(row.start, row.start + row.num_tokens)) for row in scheduled]
+        key, value = (torch.cat([of[row][part] for row, part in pick]) for of in (keys, values))
+        out = backend(0, query, key, value, step, scale=DIM**-0.5, window=window)
+        first = 0
+        for row, part in pick:
+            count = part.stop - part.start
+            expected = _reference(
+                query[first : first + count], keys[row][: part.stop], values[row][: part.stop], part.start, window
+            )
+            assert torch.allclose(out[first : first + count], expected, atol=1e-5)
+            first += count
+
+    heads = [rng.randint(0, length - 1) for length in lengths]
+    prefills = [ScheduledRow(row, 0, head, False) for row, head in enumerate(heads) if head]
+    run(prefills, 0, new_rows=news, block_writes=tuple(writes))
+    decodes = [ScheduledRow(row, heads[row], 1, True) for row in range(5)]
+    run([*decodes, *(ScheduledRow(row, heads[row], lengths[row] - heads[row], True) for row in (5, 6))], 5)

@@ -1,0 +1,100 @@
+"""Greedy output is Transformers' own, token for token: alone, batched, chunked oddly, and over a warm prefix cache."""
+
+import random
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.testkit.local_engine import loaded, local_engine
+from tests.testkit.tiny_models import CONFIGS, VOCAB, save_tiny_model
+
+NUM_NEW = 12
+
+
+def _reference(folder, prompts, num_new=NUM_NEW):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    outputs = {}
+    for turn_id, prompt in prompts.items():
+        ids = torch.tensor([prompt])
+        out = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_new, do_sample=False, pad_token_id=0,
+            eos_token_id=None,
+        )
+        outputs[turn_id] = out[0, len(prompt) :].tolist()
+    return outputs
+
+
+def _prompts(count, longest=70):
+    rng = random.Random(7)
+    return {f"t{i}": [rng.randrange(3, VOCAB) for _ in range(rng.randint(1, longest))] for i in range(count)}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_batch_in_odd_chunks_equals_transformers(name, tmp_path):
+    folder = save_tiny_model(name, tmp_path / name)
+    prompts = _prompts(16)
+    expected = _reference(folder, prompts)
+    with loaded(folder, block_size=4) as model:
+        engine = local_engine(model, max_step_tokens=23, block_size=4)
+        for turn_id, prompt in prompts.items():
+            engine.submit(turn_id, prompt, temperature=0, max_tokens=NUM_NEW, ignore_eos=True)
+        engine.run()
+        for turn_id in prompts:
+            assert engine.tokens(turn_id) == expected[turn_id], turn_id
+
+
+@pytest.mark.parametrize("max_step_tokens", [1, 7, 256])
+def test_alone_then_again_over_a_warm_cache_equals_transformers(max_step_tokens, tmp_path):
+    folder = save_tiny_model("qwen3", tmp_path / "qwen3")
+    prompts = _prompts(4)
+    expected = _reference(folder, prompts)
+    with loaded(folder) as model:
+        engine = local_engine(model, max_step_tokens=max_step_tokens)
+        for attempt in ("cold", "warm"):
+            for turn_id, prompt in prompts.items():
+                engine.submit(turn_id + attempt, prompt, temperature=0, max_tokens=NUM_NEW, ignore_eos=True)
+                engine.run()
+                assert engine.tokens(turn_id + attempt) == expected[turn_id]
+        warm = engine.chunks["t3warm", 0][0].num_cached_tokens
+        assert warm == (len(prompts["t3"]) - 1) // 16 * 16
+
+
+def test_every_supported_layer_is_fused(tmp_path, caplog):
+    for name in CONFIGS:
+        caplog.clear()
+        with caplog.at_level("INFO", logger="headrace.engine"), loaded(save_tiny_model(name, tmp_path / name)):
+            assert "fused 3 of 3 layers" in caplog.text, name
+
+
+def test_an_unfused_model_gives_the_same_tokens(tmp_path, monkeypatch):
+    folder = save_tiny_model("mistral", tmp_path / "mistral")
+    prompts = _prompts(5)
+    expected = _reference(folder, prompts)
+    monkeypatch.setattr("inference.runner.loader.fuse_layers", lambda model, make_linear: (0, 3))
+    with loaded(folder, block_size=4) as model:
+        engine = local_engine(model, max_step_tokens=9, block_size=4)
+        for turn_id, prompt in prompts.items():
+            engine.submit(turn_id, prompt, temperature=0, max_tokens=NUM_NEW, ignore_eos=True)
+        engine.run()
+        for turn_id in prompts:
+            assert engine.tokens(turn_id) == expected[turn_id]
+
+
+def test_bf16_differs_only_where_the_reference_is_undecided(tmp_path):
+    """A bf16 token may differ from fp32's only where fp32's two best logits are within 2 % of their spread."""
+    folder = save_tiny_model("llama", tmp_path / "llama")
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    prompts = _prompts(12)
+    with loaded(folder, dtype="bf16") as model:
+        engine = local_engine(model)
+        for turn_id, prompt in prompts.items():
+            engine.submit(turn_id, prompt, temperature=0, max_tokens=1, ignore_eos=True)
+        engine.run()
+    num_equal = 0
+    for turn_id, prompt in prompts.items():
+        logits = reference(torch.tensor([prompt])).logits[0, -1]
+        (token,) = engine.tokens(turn_id)
+        num_equal += token == int(logits.argmax())
+        assert logits.max() - logits[token] <= 0.02 * (logits.max() - logits.min())
+    assert num_equal >= 9

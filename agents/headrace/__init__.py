@@ -15,6 +15,7 @@ from headrace.errors import (
     ConnectionFailed,
     ConnectionLost,
     HeadraceError,
+    IdleTimeout,
     InvalidRequestError,
     MaxTurnsExceeded,
     NotFoundError,
@@ -23,7 +24,6 @@ from headrace.errors import (
     ServerError,
     ToolDefinitionError,
     ToolError,
-    TurnTimeout,
 )
 from headrace.events import (
     ContentDelta,
@@ -61,6 +61,7 @@ __all__ = [
     "Event",
     "FinishReason",
     "HeadraceError",
+    "IdleTimeout",
     "InvalidRequestError",
     "MaxTurnsExceeded",
     "Message",
@@ -84,7 +85,6 @@ __all__ = [
     "Turn",
     "TurnDone",
     "TurnStarted",
-    "TurnTimeout",
     "Usage",
     "tool",
 ]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Unpack
 
-import httpx
-
 from headrace.config import TransportName, client_config
-from headrace.errors import ConnectionLost, HeadraceError, ProtocolError
+from headrace.errors import HeadraceError, ProtocolError
+from headrace.http_requests import fetch_json, http_client
 from headrace.message import Message
 from headrace.request import Messages, Sampling, ToolChoice, ToolLike, turn_request
-from headrace.sse_transport import SSETransport, send
+from headrace.sse_transport import SSETransport
 from headrace.turn import Turn
 from headrace.turn_source import Transport
 from headrace.websocket_transport import WebSocketTransport
@@ -52,14 +50,9 @@ class AsyncClient:
         config = client_config(url, api_key, connect_timeout_s=connect_timeout_s, idle_timeout_s=idle_timeout_s)
         self.url = config.http_url
         self._model = model
+        self._idle_timeout_s = idle_timeout_s
         self._first_model: str | None = None
-        self._http = httpx.AsyncClient(
-            base_url=config.http_url,
-            headers=config.headers,
-            timeout=httpx.Timeout(idle_timeout_s, connect=connect_timeout_s, pool=None),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
-            trust_env=config.use_proxy,
-        )
+        self._http = http_client(config)
         self._transport: Transport
         match transport:
             case "websocket":
@@ -125,13 +118,10 @@ class AsyncClient:
 
     async def models(self) -> list[str]:
         """The names of the models that the server offers, the default one first."""
-        response = await send(self._http, "GET", "/v1/models")
+        listing = await fetch_json(self._http, "/v1/models", timeout_s=self._idle_timeout_s)
         try:
-            listing = json.loads(await response.aread())
-            return [str(model["id"]) for model in listing["data"]]
-        except httpx.TransportError as error:
-            raise ConnectionLost(f"the list of models was cut short: {error}") from error
-        except (ValueError, TypeError, KeyError) as error:
+            return [str(model["id"]) for model in listing["data"]]  # type: ignore[index]
+        except (TypeError, KeyError) as error:
             raise ProtocolError("/v1/models answered with no list of models") from error
 
     async def _find_first_model(self) -> str:

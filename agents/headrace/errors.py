@@ -58,11 +58,11 @@ class ConnectionLost(HeadraceError):
         super().__init__(message, code="connection_lost", retryable=retryable)
 
 
-class TurnTimeout(HeadraceError):
-    """The server said nothing about a turn for longer than `idle_timeout_s`; the turn was cancelled."""
+class IdleTimeout(HeadraceError):
+    """The server said nothing for longer than `idle_timeout_s`: not about this turn, which is cancelled."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, code="turn_timeout", retryable=True)
+        super().__init__(message, code="idle_timeout", retryable=True)
 
 
 class ProtocolError(HeadraceError):

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from headrace.config import ClientConfig
 from headrace.errors import APIError, ConnectionFailed, ConnectionLost, HeadraceError, ProtocolError
 from headrace.events import Event, TurnDone
-from headrace.http_errors import answer_error
+from headrace.http_requests import answer_error
 from headrace.native_frames import (
     PATH,
     ErrorFrame,
@@ -139,8 +139,9 @@ class NativeConnection:
             self._finish(error)
             await self._socket.close(_PROTOCOL_ERROR)
         finally:
-            # Whatever ends this task (the loop's end, a bug), no turn may be left waiting.
+            # Whatever ends this task (the loop's end, a bug), no turn may be left waiting and no socket open.
             self._finish(ConnectionLost("the connection is not read any more"))
+            self._socket.transport.abort()
 
     def _dispatch(self, text: str) -> None:
         match decode_frame(text):

@@ -65,7 +65,7 @@ Frame: TypeAlias = Hello | TurnFrame | ErrorFrame | OtherFrame
 def create_frame(turn: str, model: str, request: TurnRequest) -> str:
     """Raises TypeError or ValueError where the request holds something that JSON can't carry."""
     lane = {} if request.lane is None else {"lane": request.lane}
-    frame = {"type": "turn.create", "turn": turn, "model": model, **lane, **request.fields}
+    frame = {**request.fields, **lane, "type": "turn.create", "turn": turn, "model": model}
     return json.dumps(frame, allow_nan=False)
 
 

@@ -208,8 +208,8 @@ class TupleShape:
 
     def schema(self, writer: SchemaWriter) -> Schema:
         length = len(self.items)
-        prefix: Schema = {"prefixItems": [item.schema(writer) for item in self.items]} if self.items else {}
-        return {"type": "array", **prefix, "minItems": length, "maxItems": length}
+        prefix = [item.schema(writer) for item in self.items]
+        return {"type": "array", "prefixItems": prefix, "minItems": length, "maxItems": length}
 
     def read(self, value: object, path: str, problems: list[str]) -> object:
         if not isinstance(value, list) or len(value) != len(self.items):

@@ -147,7 +147,6 @@ class _AnnotationReader:
         if origin is tuple:
             if not arguments or arguments[-1] is Ellipsis:
                 return ListShape(self.shape(item, place), tuple, is_set=False)
-            # tuple[()] has one argument, the empty tuple, on no version that is supported here.
             return TupleShape(tuple(self.shape(argument, place) for argument in arguments))
         if origin in _MAPPINGS:
             key, value = arguments or (str, Any)

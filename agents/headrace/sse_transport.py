@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 
 import httpx
 
 from headrace.chat_chunks import DONE, PATH, ChatChunkDecoder, SSEData
-from headrace.errors import ConnectionFailed, ConnectionLost, HeadraceError, ProtocolError, TurnTimeout
+from headrace.errors import ConnectionLost, HeadraceError, ProtocolError
 from headrace.events import Event
-from headrace.http_errors import answer_error
+from headrace.http_requests import send
 from headrace.request import TurnRequest
 from headrace.turn_source import EventQueue
 
@@ -33,12 +32,12 @@ class SSETransport:
 
     async def open_turn(self, request: TurnRequest) -> SSETurn:
         body = {
+            **request.fields,
             "model": request.model or await self._first_model(),
             "stream": True,
             "stream_options": {"include_usage": True},
-            **request.fields,
         }
-        response = await send(self._http, "POST", PATH, body)
+        response = await send(self._http, "POST", PATH, body, timeout_s=self._idle_timeout_s)
         if "text/event-stream" not in response.headers.get("content-type", ""):
             await response.aclose()
             raise ProtocolError(f"{PATH} answered with {response.headers.get('content-type')!r} and not with a stream")
@@ -49,23 +48,6 @@ class SSETransport:
     async def aclose(self) -> None:
         for turn in list(self._turns):
             await turn.end(ConnectionLost("the client was closed"))
-
-
-async def send(http: httpx.AsyncClient, method: str, path: str, body: object = None) -> httpx.Response:
-    """Send a request and return the answer, its body unread. Raises APIError, ConnectionFailed or ConnectionLost."""
-    content = None if body is None else json.dumps(body, allow_nan=False)
-    headers = {} if content is None else {"content-type": "application/json"}
-    request = http.build_request(method, path, content=content, headers=headers)
-    try:
-        response = await http.send(request, stream=True)
-        if response.is_success:
-            return response
-        answer = await response.aread()
-    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.ProxyError) as error:
-        raise ConnectionFailed(f"can't connect to {request.url}: {error or type(error).__name__}") from error
-    except httpx.TransportError as error:
-        raise ConnectionLost(f"no answer from {request.url}: {error or type(error).__name__}") from error
-    raise answer_error(response.status_code, answer, response.headers)
 
 
 class SSETurn:
@@ -102,8 +84,9 @@ class SSETurn:
             await asyncio.wait([self._reader], timeout=_END_OF_BODY_S)
         self._reader.cancel()
         await asyncio.wait([self._reader])
-        # Here too: a task that is cancelled before its first step runs no `finally`.
-        await self._close()
+        # Not in the reader's `finally`: a task that is cancelled before its first step runs none.
+        self._on_end(self)
+        await self._response.aclose()
         return was_running
 
     async def _read(self) -> None:
@@ -111,17 +94,11 @@ class SSETurn:
             await self._read_chunks()
         except HeadraceError as error:
             self._events.put(error)
-        except httpx.TimeoutException:
-            self._events.put(TurnTimeout("the server sent nothing for too long"))
         except httpx.HTTPError as error:
             if not self._is_done:
                 self._events.put(ConnectionLost(f"{_CUT_SHORT}: {error or type(error).__name__}"))
         finally:
-            await self._close()
-
-    async def _close(self) -> None:
-        self._on_end(self)
-        await self._response.aclose()
+            self._on_end(self)
 
     async def _read_chunks(self) -> None:
         parser = SSEData()

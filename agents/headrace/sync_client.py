@@ -26,7 +26,12 @@ class SyncTurn:
         self._loop = loop
 
     def __enter__(self) -> SyncTurn:
-        self._loop.run(self._turn.__aenter__())
+        try:
+            self._loop.run(self._turn.__aenter__())
+        except BaseException:
+            # An interrupt may come when the turn has started already, and `__exit__` is not called for it.
+            self._loop.run(self._turn.aclose())
+            raise
         return self
 
     def __exit__(

@@ -18,10 +18,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from headrace.signatures import beneath, parameters_shape
 from headrace.docstrings import parse_docstring
 from headrace.errors import ToolDefinitionError, ToolError
 from headrace.shapes import Schema, SchemaWriter
+from headrace.signatures import beneath, parameters_shape
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -35,8 +35,7 @@ class Turn:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._running().aclose()
-        self._error = self._error or HeadraceError("the turn was left before its end", code="turn_left")
+        await self.aclose()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
@@ -65,6 +64,12 @@ class Turn:
         async for _ in self:
             pass
         return self._message.message()
+
+    async def aclose(self) -> None:
+        """Let go of the turn, as leaving it does. Idempotent, and harmless on a turn that was never entered."""
+        self._error = self._error or HeadraceError("the turn was left before its end", code="turn_left")
+        if self._source is not None:
+            await self._source.aclose()
 
     def _running(self) -> TurnSource:
         if self._source is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from headrace.errors import HeadraceError, TurnTimeout
+from headrace.errors import HeadraceError, IdleTimeout
 from headrace.events import Event
 from headrace.request import TurnRequest
 
@@ -51,12 +51,12 @@ class EventQueue:
         self._items.put_nowait(item)
 
     async def get(self) -> Event:
-        """Raises the error in its place in the stream, TurnTimeout when nothing comes for `idle_timeout_s`."""
+        """Raises the error in its place in the stream, IdleTimeout when nothing comes for `idle_timeout_s`."""
         try:
             async with asyncio.timeout(self._idle_timeout_s):
                 item = await self._items.get()
         except TimeoutError:
-            raise TurnTimeout(f"the server said nothing about the turn for {self._idle_timeout_s} s") from None
+            raise IdleTimeout(f"the server said nothing about the turn for {self._idle_timeout_s} s") from None
         if isinstance(item, HeadraceError):
             raise item
         return item

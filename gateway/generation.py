@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from gateway.text_stop import StopFilter
 from gateway.types import Prepared, TextPiece, TokenLogprob, TurnEvent, TurnText, Usage
-from stream_parser import ContentDelta, Event, ReasoningDelta, StreamParser, ToolCallStart
+from stream_parser import StreamParser
+from stream_parser.events import ContentDelta, Event, ReasoningDelta, ToolCallStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class _Choice:
         self._parser: StreamParser | None = None
         if prepared.dialect is not None:
             tools = [dict(tool) for tool in prepared.tools]
-            self._parser = StreamParser(prepared.dialect, tools, prompt_tail=prepared.prompt_tail)
+            self._parser = StreamParser(prepared.dialect, tools, prompt_tail=prepared.prompt_tail, vocab=prepared.vocab)
+        self._token_ids = _HeldTokenIds()
         self._num_unplaced_tokens = 0
         self.num_tokens = 0
         self.num_reasoning_tokens = 0
@@ -99,7 +101,9 @@ class _Choice:
         if self._parser is None:
             self.is_finished = reason is not None
             return [TurnText(self._index, text, reason, logprobs)]
-        events = self._parser.feed(text, piece.token_ids or None) if text else []
+        events: list[Event] = []
+        for part, token_ids in self._token_ids.parts(text, piece):
+            events += self._parser.feed(part, token_ids)
         self._count(piece.num_tokens, events)
         if reason is not None:
             events = [*events, *self._parser.finish(reason)]
@@ -133,6 +137,34 @@ class _Choice:
             if isinstance(event, (ReasoningDelta, ContentDelta, ToolCallStart)):
                 self._num_unplaced_tokens = 0
                 return
+
+
+class _HeldTokenIds:
+    """Keeps token ids with the text they came from, while stop strings hold text back.
+
+    A piece whose text goes out in two parts loses its ids: its markers are then known by their spelling.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[tuple[str, tuple[int, ...] | None]] = []
+
+    def parts(self, text: str, piece: TextPiece) -> list[tuple[str, tuple[int, ...] | None]]:
+        """`text` (what is out now, ending within `piece` or before) cut where pieces meet, each part with its ids."""
+        whole = (piece.text, piece.token_ids or None)
+        if not self._held and text == piece.text:
+            return [whole]
+        self._held.append(whole)
+        parts: list[tuple[str, tuple[int, ...] | None]] = []
+        num_left = len(text)
+        while self._held and len(self._held[0][0]) <= num_left:
+            part = self._held.pop(0)
+            num_left -= len(part[0])
+            parts.append(part)
+        if num_left:
+            split, _ = self._held[0]
+            parts.append((split[:num_left], None))
+            self._held[0] = (split[num_left:], None)
+        return parts
 
 
 class _PendingLogprobs:

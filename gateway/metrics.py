@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from gateway.errors import GatewayError
 from gateway.types import EngineStats, TextPiece, TurnEvent, TurnText, Usage
-from stream_parser import Finish, ToolCallEnd
+from stream_parser.events import Finish, ToolCallEnd
 
 _LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 240.0)
 

@@ -6,9 +6,9 @@ The engine itself is another process (inference.engine_client); this module know
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from gateway.errors import EngineDown, InternalError, InvalidRequest, from_inference
 from gateway.types import (
@@ -25,10 +25,13 @@ from gateway.types import (
 from inference.errors import InferenceError
 from inference.tokenizer import IncrementalDetokenizer, Tokenizer
 from inference.types import TokenChunk, TokenLogprobs, TurnRequest
+from stream_parser.dialect import Dialect
 
 # Rendering and tokenising this much text takes about a millisecond; more of it moves to a thread.
 _INLINE_CHARS = 4_000
 _PROMPT_TAIL_CHARS = 4_096
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class Tokens(Protocol):
@@ -64,7 +67,7 @@ class ModelPrompt(Prepared):
 class ModelBackend:
     """dialect: how the model writes calls and reasoning; its parser reads special tokens by id."""
 
-    def __init__(self, tokenizer: Tokenizer, engine: Engine, dialect: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, engine: Engine, dialect: str | Dialect) -> None:
         self._tokenizer = tokenizer
         self._engine = engine
         self._dialect = dialect
@@ -103,6 +106,7 @@ class ModelBackend:
                 prompt_text=text,
                 dialect=self._dialect,
                 prompt_tail=text[-_PROMPT_TAIL_CHARS:],
+                vocab=self._tokenizer.vocab,
                 tools=tools,
                 request=TurnRequest(turn_id, tuple(token_ids), turn.params, turn.n, turn.cache_salt),
                 hidden_ids=frozenset(),
@@ -127,6 +131,7 @@ class ModelBackend:
             prompt_text=text,
             dialect=None,
             prompt_tail="",
+            vocab=None,
             tools=(),
             request=TurnRequest(part_id, token_ids, turn.params, turn.n, turn.cache_salt),
             hidden_ids=self._special_ids if turn.skip_special_tokens else frozenset(),
@@ -266,7 +271,7 @@ def _num_chars(turn: ChatTurn) -> int:
     return sum(len(message.content) for message in turn.messages) + 500 * len(turn.tools)
 
 
-async def _maybe_in_thread(num_chars: int, function: Any, *args: Any) -> Any:
+async def _maybe_in_thread(num_chars: int, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
     if num_chars <= _INLINE_CHARS:
-        return function(*args)
-    return await asyncio.to_thread(function, *args)
+        return function(*args, **kwargs)
+    return await asyncio.to_thread(function, *args, **kwargs)

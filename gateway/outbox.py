@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from gateway.types import TokenLogprob, TurnDone, TurnEvent, TurnFailed, TurnItem, TurnText
-from stream_parser import ContentDelta, ReasoningDelta, ToolCallDelta
+from stream_parser.events import ContentDelta, ReasoningDelta, ToolCallDelta
 
 _MERGE_AFTER_ITEMS = 16
 _ITEM_COST_CHARS = 64

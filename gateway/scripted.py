@@ -153,6 +153,7 @@ class ScriptedBackend:
                 prompt_text="",
                 dialect=line.dialect or self._default_dialect,
                 prompt_tail="",
+                vocab=None,
                 tools=() if turn.tool_choice == "none" else turn.tools,
                 line=line,
             ),
@@ -162,7 +163,7 @@ class ScriptedBackend:
         text = prompt if isinstance(prompt, str) else self._words.text(prompt)
         num_tokens = len(split_tokens(prompt)) if isinstance(prompt, str) else len(prompt)
         line = self._take_line(None, [text])
-        return ScriptedPrompt(turn_id, turn.params, turn.n, num_tokens, text, None, "", (), line)
+        return ScriptedPrompt(turn_id, turn.params, turn.n, num_tokens, text, None, "", None, (), line)
 
     def _take_line(self, last_role: str | None, texts: list[str]) -> ScriptLine:
         for i, line in enumerate(self._lines):

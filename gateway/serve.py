@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 
@@ -49,7 +49,7 @@ async def serve(
     /health answers from the beginning, /ready once the backend is there; `on_ready` then gets the base URL.
     """
     app = GatewayApp(backend, config)
-    server = _Server(_uvicorn_config(app, config), drain=lambda: _drain(app, config))
+    server = GatewayServer(app, config)
     starting = asyncio.create_task(backend.start(), name="backend start")
     starting.add_done_callback(lambda task: _after_start(task, server, lambda: on_ready(_base_url(listener))))
     try:
@@ -62,7 +62,7 @@ async def serve(
         starting.result()
 
 
-def _after_start(task: asyncio.Task[None], server: _Server, on_ready: Callable[[], None]) -> None:
+def _after_start(task: asyncio.Task[None], server: GatewayServer, on_ready: Callable[[], None]) -> None:
     if task.cancelled():
         return
     if task.exception() is not None:
@@ -71,41 +71,35 @@ def _after_start(task: asyncio.Task[None], server: _Server, on_ready: Callable[[
         on_ready()
 
 
-async def _drain(app: GatewayApp, config: GatewayConfig) -> None:
-    error = ShuttingDown("The server is shutting down before this turn could end. Try again.", retry_after_s=1.0)
-    await app.runner.drain(config.drain_s, error)
-
-
-def _uvicorn_config(app: GatewayApp, config: GatewayConfig) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        ws="websockets-sansio",
-        # Frames above max_body_bytes get an error of their own; only far larger ones cost the connection.
-        ws_max_size=2 * config.max_body_bytes,
-        # Deltas are too small to gain from it, and each would cost a flush of the compressor.
-        ws_per_message_deflate=False,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-    )
-
-
 def _base_url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class _Server(uvicorn.Server):
+class GatewayServer(uvicorn.Server):
     """uvicorn's server, which closes WebSockets first thing: here turns are drained before."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(config)
-        self._drain = drain
+    def __init__(self, app: GatewayApp, config: GatewayConfig) -> None:
+        uvicorn_config = uvicorn.Config(
+            app,
+            ws="websockets-sansio",
+            # Frames above max_body_bytes get an error of their own; only far larger ones cost the connection.
+            ws_max_size=2 * config.max_body_bytes,
+            # Deltas are too small to gain from it, and each would cost a flush of the compressor.
+            ws_per_message_deflate=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+        )
+        super().__init__(uvicorn_config)
+        self._app = app
+        self._drain_s = config.drain_s
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._drain()
+        error = ShuttingDown("The server is shutting down before this turn could end. Try again.", retry_after_s=1.0)
+        await self._app.runner.drain(self._drain_s, error)
         # Frames that end the streams are on their way through the connections' writers.
         closing = asyncio.create_task(super().shutdown(sockets))
         await asyncio.wait([closing], timeout=_FLUSH_S)

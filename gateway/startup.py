@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +17,13 @@ from inference.engine_client import EngineClient
 from inference.errors import ModelLoadError
 from inference.tokenizer import CheckpointTokenizer, SyntheticTokenizer, Tokenizer
 from stream_parser import DIALECTS, dialect_for
+from stream_parser.dialect import Dialect
+from stream_parser.errors import UnknownDialect
+
+log = logging.getLogger("headrace.startup")
 
 _SCRIPTED = "scripted:"
+_DEFAULT_DIALECT = "hermes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,18 @@ def build_backend(options: ServeOptions) -> Loaded:
     )
     tokenizer = _tokenizer(source)
     engine = EngineClient(config)
-    dialect = options.dialect or dialect_for(tokenizer.chat_template or "", tokenizer.vocab)
+    dialect = DIALECTS[options.dialect] if options.dialect else _detect_dialect(tokenizer)
     return Loaded(ModelBackend(tokenizer, engine, dialect), source.name, engine)
+
+
+def _detect_dialect(tokenizer: Tokenizer) -> Dialect:
+    """Templates that know no tools get them described in the default dialect's words (inference.chat_template)."""
+    try:
+        return dialect_for(tokenizer.chat_template or "", tokenizer.vocab)
+    except UnknownDialect as error:
+        if "tools" in (tokenizer.chat_template or ""):
+            log.warning("%s Reading tool calls as %s; --dialect chooses another.", error, _DEFAULT_DIALECT)
+        return DIALECTS[_DEFAULT_DIALECT]
 
 
 def _scripted(path: Path, dialect: str | None) -> Loaded:
@@ -102,6 +118,7 @@ for chunk in client.chat.completions.create(model="{model}", messages=messages, 
     print(chunk.choices[0].delta.content or "", end="", flush=True)'
 
 python -c 'import json
+import logging
 from websockets.sync.client import connect
 with connect("{ws_url}/v1/stream"{ws_key}) as socket:
     messages = [{{"role": "user", "content": "Hello!"}}]

@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 from gateway.errors import GatewayError
 from inference.types import EngineInfo, EngineStats, SamplingParams
-from stream_parser import Event
+from stream_parser.dialect import Dialect
+from stream_parser.events import Event
 
 __all__ = [
     "ChatMessage",
@@ -123,8 +124,9 @@ Turn: TypeAlias = ChatTurn | CompletionTurn
 class Prepared:
     """One prompt, ready for the engine. Backends add what they need in a subclass.
 
-    dialect None: the text is not parsed. prompt_tail: the end of the rendered prompt, from which the
-    parser learns in which region the model starts. prompt_text: the prompt as text, for `echo`.
+    dialect None: the text is not parsed. prompt_tail: the end of the rendered prompt, from which the parser learns in
+    which region the model starts. vocab: token ids of its markers, where pieces have ids. prompt_text: the prompt as
+    text, for `echo`.
     """
 
     turn_id: str
@@ -132,8 +134,9 @@ class Prepared:
     n: int
     num_prompt_tokens: int
     prompt_text: str
-    dialect: str | None
+    dialect: str | Dialect | None
     prompt_tail: str
+    vocab: Mapping[str, int] | None
     tools: tuple[Mapping[str, Any], ...]
 
 

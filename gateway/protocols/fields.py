@@ -5,7 +5,6 @@ null counts as absent, unknown fields are ignored, a whole number may be spelled
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -133,7 +132,7 @@ class Fields:
         if low <= value <= high:
             return
         path = self.path(name)
-        if high >= 2**31 or math.isinf(high):
+        if high >= 2**31 - 1:
             wanted = f"at least {low}" if value < low else f"at most {high}"
         else:
             wanted = f"between {low} and {high}"

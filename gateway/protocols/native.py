@@ -16,7 +16,7 @@ from gateway.protocols.frames import Frame, TurnLabels, dumps
 from gateway.protocols.json_body import parse_object
 from gateway.protocols.openai_chat import decode_chat, usage_object
 from gateway.types import ChatTurn, TurnDone, TurnEvent, TurnFailed, TurnItem, TurnStarted, TurnText
-from stream_parser import ContentDelta, Event, Finish, ReasoningDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
+from stream_parser.events import ContentDelta, Event, Finish, ReasoningDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 
 PROTOCOL_NAME = "headrace.v1"
 PATH = "/v1/stream"

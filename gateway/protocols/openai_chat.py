@@ -36,16 +36,8 @@ from gateway.types import (
     TurnText,
     Usage,
 )
-from stream_parser import (
-    ContentDelta,
-    Event,
-    Finish,
-    ReasoningDelta,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    collect,
-)
+from stream_parser import collect
+from stream_parser.events import ContentDelta, Event, Finish, ReasoningDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 
 DONE_FRAME = Frame(b"[DONE]")
 

@@ -1,0 +1,69 @@
+import argparse
+
+import pytest
+
+from gateway.config import ConfigError, ServeOptions, add_serve_arguments, serve_options
+
+
+def parse(*argv: str, environ: dict[str, str] | None = None) -> ServeOptions:
+    parser = argparse.ArgumentParser()
+    add_serve_arguments(parser)
+    return serve_options(parser.parse_args(argv), environ or {})
+
+
+def test_no_flags_serve_the_default_model_on_loopback_without_a_key():
+    options = parse()
+    assert (options.model, options.device, options.dtype, options.max_model_len) == (None, "cpu", None, None)
+    assert (options.gateway.host, options.gateway.port, options.gateway.api_keys) == ("127.0.0.1", 8000, ())
+
+
+def test_keys_come_from_flags_and_environment_one_or_many():
+    options = parse("--api-key", "a,b", "--api-key", " c ", environ={"HEADRACE_API_KEY": "d, e"})
+    assert options.gateway.api_keys == ("a", "b", "c", "d", "e")
+
+
+def test_an_empty_key_is_an_error_and_not_a_server_without_a_lock():
+    with pytest.raises(ConfigError, match="--api-key"):
+        parse("--api-key", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1024", 1024), ("512MiB", 512 << 20), ("4GiB", 4 << 30), ("4G", 4 << 30), ("1.5gb", 3 << 29), ("8 KiB", 8192)],
+)
+def test_sizes_are_read_in_the_usual_spellings(text, size):
+    assert parse("--kv-memory", text).kv_bytes == size
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--kv-memory", "lots"),
+        ("--kv-memory", "0"),
+        ("--kv-memory", "-1G"),
+        ("--port", "70000"),
+        ("--port", "http"),
+        ("--max-model-len", "0"),
+        ("--max-turns", "-1"),
+        ("--keepalive", "0"),
+        ("--keepalive", "nan"),
+        ("--device", "tpu"),
+        ("--dtype", "fp8"),
+    ],
+)
+def test_a_value_out_of_range_names_its_option(argv, capsys):
+    with pytest.raises(SystemExit):
+        parse(*argv)
+    assert argv[0] in capsys.readouterr().err
+
+
+def test_several_names_and_origins_may_be_given():
+    options = parse("--served-model-name", "a", "--served-model-name", "b", "--allow-origin", "*")
+    assert options.gateway.served_names == ("a", "b")
+    assert options.gateway.allowed_origins == ("*",)
+
+
+def test_every_option_is_explained():
+    parser = argparse.ArgumentParser()
+    add_serve_arguments(parser)
+    assert [action.dest for action in parser._actions if not action.help] == []

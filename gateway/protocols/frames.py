@@ -5,6 +5,7 @@ Knows nothing of sockets: a driver writes the bytes that `sse` returns, or sends
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +16,9 @@ from gateway.errors import GatewayError
 from gateway.types import Turn, TurnItem
 
 Json = Mapping[str, Any]
+
+_ESCAPED_BREAKS = {"\u0085".encode(): rb"\u0085", "\u2028".encode(): rb"\u2028", "\u2029".encode(): rb"\u2029"}
+_UNICODE_BREAKS = re.compile(b"|".join(_ESCAPED_BREAKS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,13 @@ def dumps(value: Any) -> bytes:
 
 def sse(frame: Frame) -> bytes:
     """The frame on an event stream (WHATWG HTML, section 9.2). JSON has no raw line breaks, so one data line does."""
+    data = frame.data
+    if not data.isascii():
+        # Not line breaks by the standard, but str.splitlines, which many Python clients read streams with, cuts there.
+        data = _UNICODE_BREAKS.sub(lambda match: _ESCAPED_BREAKS[match[0]], data)
     if frame.event is None:
-        return b"data: " + frame.data + b"\n\n"
-    return b"event: " + frame.event.encode() + b"\ndata: " + frame.data + b"\n\n"
+        return b"data: " + data + b"\n\n"
+    return b"event: " + frame.event.encode() + b"\ndata: " + data + b"\n\n"
 
 
 def openai_error_body(error: GatewayError, request_id: str) -> bytes:

@@ -126,7 +126,9 @@ def _logprob_entry(entry: TokenLogprob) -> dict[str, Any]:
 
 
 def _token_logprob(token: str, logprob: float) -> dict[str, Any]:
-    return {"token": token, "logprob": logprob, "bytes": list(token.encode("utf-8", "replace"))}
+    # A token inside a UTF-8 character has no text of its own; what its bytes were is not known here.
+    token_bytes = None if "\ufffd" in token else list(token.encode())
+    return {"token": token, "logprob": logprob, "bytes": token_bytes}
 
 
 class ChatEncoder:

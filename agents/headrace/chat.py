@@ -64,7 +64,12 @@ class _Chat:
         self._messages: list[dict[str, object]] = []
 
     def run(self) -> None:
-        prompt = "> " if sys.stdin.isatty() else ""
+        prompt = ""
+        if sys.stdin.isatty():
+            prompt = "> "
+            # Gives input() its line editing; imported here since that alone may write to what is no terminal.
+            with contextlib.suppress(ImportError):
+                import readline  # noqa: F401
         while True:
             try:
                 line = input(prompt).strip()
@@ -158,6 +163,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  (gives input() its line editing)
     sys.exit(main())

@@ -19,10 +19,10 @@ class LoopThread:
 
     def __init__(self) -> None:
         started: Future[asyncio.AbstractEventLoop] = Future()
-        thread = threading.Thread(target=_serve, args=(started,), name="headrace", daemon=True)
-        thread.start()
+        self._thread = threading.Thread(target=_serve, args=(started,), name="headrace", daemon=True)
+        self._thread.start()
         self._loop = started.result()
-        self._stop = weakref.finalize(self, _stop, self._loop, thread)
+        self._stop = weakref.finalize(self, _stop, self._loop, self._thread)
 
     @property
     def is_open(self) -> bool:
@@ -30,9 +30,12 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for the coroutine's result. Interrupted (Ctrl-C), it is cancelled, and has ended when this raises."""
-        if not self.is_open:
+        problem = "the client is closed" if not self.is_open else ""
+        if threading.current_thread() is self._thread:
+            problem = "an async function on the client's own thread can't block on it: make it a plain function"
+        if problem:
             coroutine.close()
-            raise RuntimeError("the client is closed")
+            raise RuntimeError(problem)
         ended: Future[asyncio.Task[T]] = Future()
         tasks: list[asyncio.Task[T]] = []
 

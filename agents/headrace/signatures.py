@@ -120,7 +120,7 @@ class _AnnotationReader:
 
     def shape(self, annotation: object, place: str) -> Shape:
         annotation, _ = _unwrap(annotation)
-        if (plain := _PLAIN.get(annotation) if isinstance(annotation, typing.Hashable) else None) is not None:
+        if (plain := _PLAIN.get(annotation) if isinstance(annotation, collections.abc.Hashable) else None) is not None:
             return plain
         origin, arguments = get_origin(annotation) or annotation, get_args(annotation)
         if origin is Literal:

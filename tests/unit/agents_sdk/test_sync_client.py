@@ -20,7 +20,7 @@ from headrace import (
 )
 from headrace.loop_thread import LoopThread
 
-from tests.testkit.sdk_server import Wait, call, content, done
+from tests.testkit.sdk_server import Wait, call, content, done, echo
 
 NEVER = Wait(threading.Event())
 
@@ -183,6 +183,26 @@ def test_an_agents_errors_come_through(server):
             list(SyncAgent(client, [add], max_turns=1).run_stream("go"))
         with pytest.raises(TypeError, match="AsyncClient"):
             SyncAgent(AsyncClient(server.url))
+
+
+def test_a_tool_that_would_block_its_own_client_is_told_and_a_plain_one_may(server):
+    with Client(server.url) as client:
+
+        @tool
+        async def blocks() -> str:
+            return client.complete("inner").content
+
+        @tool
+        def asks() -> str:
+            return client.complete("inner").content
+
+        turns = [[*call(0, "blocks", "{}"), *call(1, "asks", "{}"), *done("tool_calls")], [*content("x"), *done()]]
+        server.respond = lambda request: (
+            turns.pop(0) if request["messages"][-1]["content"] != "inner" else echo(request)
+        )
+        messages = SyncAgent(client, [blocks, asks]).run("go").messages
+    assert "can't block" in messages[2]["content"]
+    assert messages[3]["content"] == "echo: inner"
 
 
 def test_closing_the_loop_ends_what_waits_on_it():

@@ -1,4 +1,4 @@
-"""Renders a checkpoint's Jinja chat template, as Transformers' `apply_chat_template` does, without loading Transformers.
+"""Renders a checkpoint's Jinja chat template, as Transformers' `apply_chat_template` does, but without it.
 
 Templates come with checkpoints and are not trusted: they run in Jinja's immutable sandbox. Source: Transformers' chat
 templating guide (the names and filters that templates may rely on), 2026-11.

@@ -1,0 +1,135 @@
+"""Text survives the way there and back, in pieces of any size, for every kind of vocabulary."""
+
+import json
+import random
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from inference.errors import InvalidTurn, ModelLoadError
+from inference.tokenizer import ByteDetokenizer, CheckpointTokenizer, SyntheticTokenizer, WindowDetokenizer
+
+TEXTS = [
+    "Hello, wörld!",
+    "日本語 and emoji 😀👩‍👩‍👧 in one line",
+    "  leading and trailing  \n\n\ttabs\r\n",
+    "<|im_start|>user\nhi<|im_end|>",
+    "",
+]
+
+
+def _byte_level():
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    tokenizer.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
+    tokenizer.add_tokens([AddedToken("<tool_call>")])
+    return tokenizer
+
+
+def _sentencepiece_like():
+    vocab = {"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
+    for piece in ["▁", "▁Hello", ",", "▁w", "ö", "r", "l", "d", "!", "▁and", "▁in", "▁one", "▁line", "e", "H", "o"]:
+        vocab.setdefault(piece, len(vocab))
+    tokenizer = Tokenizer(models.BPE(vocab, [], byte_fallback=True, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path):
+    _byte_level().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"bos_token": {"content": "<|im_start|>"}, "eos_token": "<|im_end|>", "chat_template": "{{ bos_token }}"})
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_byte_level_text_survives_in_pieces_of_any_size(folder, text):
+    tokenizer = CheckpointTokenizer.from_folder(folder)
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    for size in (1, 2, 3):
+        detokenizer = tokenizer.detokenizer()
+        pieces = [detokenizer.feed(ids[i : i + size]) for i in range(0, len(ids), size)]
+        assert "".join(pieces) + detokenizer.flush() == text
+        assert not any("\ufffd" in piece for piece in pieces), "no piece ends inside a character"
+
+
+def test_random_ids_decode_as_the_library_decodes_them(folder):
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = CheckpointTokenizer.from_folder(folder)
+    rng = random.Random(5)
+    for _ in range(200):
+        ids = [rng.randrange(backend.get_vocab_size()) for _ in range(12)]
+        assert tokenizer.decode(ids) == backend.decode(ids, skip_special_tokens=False)
+
+
+def test_a_cut_character_comes_out_as_a_replacement_at_the_end():
+    detokenizer = ByteDetokenizer({1: "é".encode()[:1], 2: b"x"})
+    assert detokenizer.feed([1]) == ""
+    assert detokenizer.feed([2]) == "\ufffdx"
+    assert detokenizer.feed([1]) == ""
+    assert detokenizer.flush() == "\ufffd"
+    assert detokenizer.feed([99]) == "", "an id beyond the vocabulary has no text"
+
+
+@pytest.mark.parametrize("text", ["Hello, wörld!", "Hello 😀 and 日 in one line", "é"])
+def test_sentencepiece_text_survives_token_by_token(text):
+    backend = _sentencepiece_like()
+    ids = backend.encode(text).ids
+    detokenizer = WindowDetokenizer(backend)
+    pieces = [detokenizer.feed([token_id]) for token_id in ids]
+    assert "".join(pieces) + detokenizer.flush() == backend.decode(ids)
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_sentencepiece_bytes_that_never_become_a_character_are_let_go():
+    detokenizer = WindowDetokenizer(_sentencepiece_like())
+    emoji_start = 1 + 0xF0
+    assert detokenizer.feed([emoji_start]) == ""
+    assert "\ufffd" in detokenizer.feed([emoji_start] * 4) + detokenizer.flush()
+
+
+def test_vocabulary_special_tokens_and_template_come_from_the_folder(folder):
+    tokenizer = CheckpointTokenizer.from_folder(folder)
+    assert set(tokenizer.special_tokens) == {"<|im_start|>", "<|im_end|>"}
+    assert tokenizer.vocab["<tool_call>"] not in tokenizer.special_tokens.values()
+    assert tokenizer.render_chat([]) == "<|im_start|>"
+    assert tokenizer.encode("<|im_end|>") == [tokenizer.special_tokens["<|im_end|>"]]
+
+
+def test_a_template_file_wins_and_a_list_of_templates_gives_its_default(folder):
+    config = folder / "tokenizer_config.json"
+    config.write_text(json.dumps({"chat_template": [
+        {"name": "rag", "template": "rag"}, {"name": "default", "template": "the default"},
+    ]}))
+    assert CheckpointTokenizer.from_folder(folder).render_chat([]) == "the default"
+    (folder / "chat_template.jinja").write_text("from the file")
+    assert CheckpointTokenizer.from_folder(folder).render_chat([]) == "from the file"
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
+    with pytest.raises(ModelLoadError, match=r"no tokenizer\.json"):
+        CheckpointTokenizer.from_folder(tmp_path)
+
+
+def test_the_synthetic_tokenizer_gives_every_id_a_text_of_its_own():
+    tokenizer = SyntheticTokenizer(1000)
+    assert tokenizer.decode(tokenizer.encode("héllo")) == "héllo"
+    assert tokenizer.decode([300, 65, 999]) == " t300A t999"
+    assert tokenizer.encode(tokenizer.render_chat([{"role": "user", "content": "x"}]))
+
+
+def test_a_templates_refusal_is_the_requests_fault(folder):
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
+    with pytest.raises(InvalidTurn, match="roles must alternate"):
+        CheckpointTokenizer.from_folder(folder).render_chat([{"role": "user", "content": "x"}])

@@ -14,7 +14,9 @@ from stream_parser.grammar import CompiledCall, Ends
 from stream_parser.repair import CUT, UNCLOSED_CALL
 
 _BLANK = re.compile(r"\s*")
-_JUNK = re.compile(r"(?:[}\])\s]|`{3})+")
+_SURPLUS = "}])`"
+_SURPLUS_TAIL = re.compile(r"(?:\s*[}\])])*(?:\s*`{3})?")
+_FENCE_PARTIAL = re.compile(r"\s*(?:`{1,2})?\Z")
 
 
 class Status(Enum):
@@ -61,11 +63,13 @@ class BodyReader:
     def read_closers(self, text: str, pos: int) -> int:
         """Behind the body: skip surplus brackets and blanks, take the call's closers, then be done."""
         ends = self.ends
+        if not (ends.has_close or ends.has_tail):
+            return self._read_surplus(text, pos)
         while True:
             start = pos
-            junk = _JUNK.match(text, pos)
-            if junk:
-                pos = junk.end()
+            pos = _BLANK.match(text, pos).end()  # type: ignore[union-attr]
+            if pos == len(text):
+                return start
             closed = ends.close.match(text, pos)
             if closed:
                 self.status = Status.DONE
@@ -77,14 +81,20 @@ class BodyReader:
                     continue
                 self.status = Status.DONE
                 return pos
-            if pos == len(text) or ends.partial.match(text, pos):
-                return pos if ends.has_close or ends.has_tail else self._leave(text, start, pos)
-            return self._leave(text, start, pos)
+            if ends.partial.match(text, pos):
+                return start
+            if text[pos] not in _SURPLUS:
+                self.status = Status.DONE
+                return start
+            pos += 1
 
-    def _leave(self, text: str, start: int, pos: int) -> int:
+    def _read_surplus(self, text: str, pos: int) -> int:
+        """A call without closers ends with its body, but for brackets and a fence too many."""
+        end = _SURPLUS_TAIL.match(text, pos).end()  # type: ignore[union-attr]
+        if _FENCE_PARTIAL.match(text, end):
+            return pos
         self.status = Status.DONE
-        kept = text[start:pos]
-        return start if kept.isspace() else pos
+        return end
 
 
 class RawReader(BodyReader):

@@ -157,6 +157,7 @@ class Call:
     known_name: bool = False  # text unless the head names a declared tool
     at_start: bool = False  # only at the start of an answer
     gap: str = ""  # blanks rendered between opener, head and body
+    name: str = ""  # of the tool, where neither head nor body tells it
     own_section: bool = False  # its opener is a section that holds all calls at once
 
 
@@ -195,6 +196,7 @@ class Dialect:
     sections: tuple[Span, ...] = ()
     messages: Messages | None = None
     drop: tuple[str, ...] = ()  # end-of-turn markers that engines leave in, or models spell
+    noise: tuple[str, ...] = ()  # markers of the frame that mean nothing here
     special: tuple[str, ...] = ()  # markers that are special tokens: never prose, and by id certain
     turns: tuple[str, ...] = ()  # how the prompt opens the assistant's turn
     prompt_opens: str = ""  # if not the first opener of the first reasoning span

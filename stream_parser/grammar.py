@@ -147,13 +147,14 @@ def _marker_entries(dialect: Dialect) -> list[Entry]:
         add(Role.STRAY, (*call.closes, *call.tails))
     if dialect.messages:
         add(Role.MESSAGE_END, dialect.messages.ends)
+    add(Role.STRAY, dialect.noise)
     add(Role.TURN_END, dialect.drop)
 
     special = set(dialect.special)
     return [
         Entry(
             frozenset(roles[literal]),
-            pat.template(literal),
+            pat.marker(literal),
             special=literal in special,
             literal=literal,
             first_only=literal in bare,
@@ -168,7 +169,7 @@ def _call_entries(dialect: Dialect, compiled: CompiledCall) -> list[Entry]:
     section_opens = tuple(o for s in dialect.sections for o in s.opens)
     section = [pat.optional(pat.sequence(_any(section_opens), pat.space()))] if section_opens else []
     opener = [_any(call.opens), pat.space()] if call.opens else []
-    first = (call.opens or section_opens or (call.heads[0].split("{")[0] if call.heads else "",))[0]
+    first = (section_opens or call.opens or tuple(first_literal(h) for h in call.heads) or ("",))[0]
     special = first in dialect.special
 
     entries = []
@@ -197,15 +198,17 @@ def _body_start(compiled: CompiledCall) -> list[Pattern]:
             return [*separator, fence, pat.ahead("[{")]
         case JsonArguments():
             fence = pat.optional(pat.sequence(pat.lit("```"), pat.optional(pat.lit("json")), pat.space()))
-            follow = [pat.ahead('{["'), *(pat.ahead_of(pat.template(c)) for c in closers)]
+            follow = [pat.ahead('{"'), *(pat.ahead_of(pat.marker(c)) for c in closers)]
             return [fence, pat.either(*follow)]
         case TaggedArguments(params=params, closes=closes):
-            starts = [pat.lit(first_literal(p)) for p in params]
-            return [pat.ahead_of(pat.either(*starts, *(pat.template(c) for c in (*closers, *closes))))]
+            starts = [pat.marker(first_literal(p)) for p in params]
+            return [pat.ahead_of(pat.either(*starts, *(pat.marker(c) for c in (*closers, *closes))))]
         case ElementTree(prefix=prefix):
             return [pat.ahead_of(pat.lit(prefix))]
         case LaxArguments():
             return [pat.ahead("{")]
+        case PythonCalls() if call.heads:
+            return []
         case PythonCalls(brackets=brackets):
             bracket = pat.sequence(pat.lit("["), pat.space())
             lead = [bracket] if brackets and not call.opens else [pat.optional(bracket), pat.optional(bracket)]
@@ -213,7 +216,9 @@ def _body_start(compiled: CompiledCall) -> list[Pattern]:
             return [*lead, name, pat.space(), pat.lit("(")]
         case ByFirstChar():
             return [pat.Pattern(r"(?=\S)", r"\Z", frozenset())]
-        case RawArgument() | NoArguments():
+        case RawArgument():
+            return [pat.space(), pat.ahead_negative(r"[\s{\[]")]
+        case NoArguments():
             return []
 
 
@@ -242,7 +247,7 @@ def _header_entries(dialect: Dialect) -> tuple[list[Entry], CompiledCall | None]
 def _header_pattern(messages: Messages) -> Pattern:
     token = pat.either(*(pat.lit(t) for t in messages.tokens)) if messages.tokens else None
     unit = f"(?:{token.full}|{messages.header_chars})" if token else messages.header_chars
-    message = pat.template(messages.message)
+    message = pat.marker(messages.message)
     rest = f"(?:{token.partial}|{message.partial})" if token else message.partial
     return Pattern(
         f"(?P<header>{unit}{{0,{MAX_HEADER}}}?){message.full}",
@@ -262,7 +267,7 @@ def _ends(dialect: Dialect, call: Call) -> Ends:
     outer += [*dialect.drop]
     if dialect.messages:
         outer += [*dialect.messages.ends, *dialect.messages.starts]
-    bounds = [*own, *(pat.template(o) for o in sorted(set(outer), key=len, reverse=True) if o)]
+    bounds = [*own, *(pat.marker(o) for o in sorted(set(outer), key=len, reverse=True) if o)]
     boundary = pat.either(*bounds) if bounds else pat.Pattern(r"(?!)", r"(?!)", frozenset())
     return Ends(
         re.compile(tail.full if tail else r"(?!)"),
@@ -278,12 +283,12 @@ def _ends(dialect: Dialect, call: Call) -> Ends:
 
 
 def first_literal(template: str) -> str:
-    """The text of a template before its first field or blank."""
-    return re.split(r"\{\w+\}|[\s\"=]", template, maxsplit=1)[0]
+    """The marker with which a template begins: what is before its first captured field, blank or quote."""
+    return re.split(r"\{(?!ws\}|suffix\})\w+\}|[\s\"=]", template, maxsplit=1)[0]
 
 
 def _any(literals: tuple[str, ...]) -> Pattern:
-    return pat.either(*(pat.template(text) for text in sorted(literals, key=len, reverse=True)))
+    return pat.either(*(pat.marker(text) for text in sorted(literals, key=len, reverse=True)))
 
 
 def _table(entries: list[Entry]) -> Table:

@@ -15,6 +15,7 @@ from stream_parser.dialect import Region, Route
 from stream_parser.events import ContentDelta, ReasoningDelta
 from stream_parser.grammar import CompiledCall, Entry, Grammar, Role, Table
 from stream_parser.json_bodies import CounterReader
+from stream_parser.patterns import marker
 from stream_parser.readers import make_reader
 
 _COUNTED = re.compile(r"functions\..+:\d+")
@@ -180,8 +181,8 @@ class Machine:
             at += 1
 
     def _may_grow(self, hit: re.Match[str]) -> bool:
-        """A longer marker begins like the one found, and the text ends here."""
-        return hit.end() == len(hit.string) and self._table.partial.match(hit.string, hit.start()) is not None
+        """All the text from here on may also be the beginning of a longer marker."""
+        return self._table.partial.match(hit.string, hit.start()) is not None
 
     def _entry(self, hit: re.Match[str]) -> Entry:
         assert hit.lastgroup is not None
@@ -192,7 +193,7 @@ class Machine:
         for entry in self._table.entries:
             if entry.call is None and Role.HEADER not in entry.roles:
                 continue
-            if not entry.literal or not text.startswith(entry.literal, at):
+            if not entry.literal or not re.compile(marker(entry.literal).full).match(text, at):
                 continue
             if entry.special or (self._final == "cut" and not entry.known_name):
                 return True
@@ -311,7 +312,7 @@ class Machine:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def _open_call(self, compiled: CompiledCall, hit: re.Match[str]) -> None:
-        name, wire_id = self._captured(hit, "name"), self._captured(hit, "id")
+        name, wire_id = compiled.call.name or self._captured(hit, "name"), self._captured(hit, "id")
         if not name and wire_id:
             name = resolve_counted_name(wire_id, self.writer.tools.names)
             if not name:

@@ -17,13 +17,13 @@ MAX_SPACE = 64
 MAX_NAME = 256
 
 # A name ends before anything that markup, JSON or prose puts behind it; `{name}` in a template stands for this class.
-NAME_CHARS = r"""[^\s<>{}()\[\]"'`=,;|｜]"""
+NAME_CHARS = r"""[^\s<>{}()\[\]"'`=,;|｜\\]"""
 # Keys of tagged parameters come from schemas: blanks inside are rare but legal.
 KEY_CHARS = r"""[^<>"'\n=|]"""
 
 _FIELD_CHARS = {
     "name": NAME_CHARS,
-    "id": r"""[^\s<>{}()\[\]"'`=,;|｜]""",
+    "id": NAME_CHARS,
     "skip": r"[^\n<>{}｜]",
     "index": r"[0-9]",
     "key": KEY_CHARS,
@@ -132,8 +132,8 @@ def template(text: str, *, lenient: bool = False, prefix: str = "") -> Pattern:
     while pos < len(text):
         char = text[pos]
         field = _FIELD.match(text, pos)
-        if field and field.group(1) == "suffix":
-            parts.append(_SUFFIX)
+        if field and field.group(1) in ("suffix", "ws"):
+            parts.append(_SUFFIX if field.group(1) == "suffix" else space())
             pos = field.end()
         elif field:
             chars = _FIELD_CHARS[field.group(1)]
@@ -163,6 +163,19 @@ def template(text: str, *, lenient: bool = False, prefix: str = "") -> Pattern:
                 end += 1
             parts.append(lit(text[pos:end]))
             pos = end
+    return sequence(*parts)
+
+
+def marker(text: str) -> Pattern:
+    """Compile a marker: verbatim, but for `{suffix}` and `{ws}` (blanks or none)."""
+    parts = []
+    for piece in re.split(r"(\{suffix\}|\{ws\})", text):
+        if piece == "{suffix}":
+            parts.append(_SUFFIX)
+        elif piece == "{ws}":
+            parts.append(space())
+        elif piece:
+            parts.append(lit(piece))
     return sequence(*parts)
 
 

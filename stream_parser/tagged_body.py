@@ -46,9 +46,9 @@ def plan_tags(tags: TaggedArguments, compiled: CompiledCall) -> TagPlan:
     param = pat.either(*params)
     trim = {"newline": pat.optional(pat.lit("\n")), "strip": pat.space(), "none": None}[tags.trim]
     lead = [trim] if trim else []
-    close = pat.either(*(pat.template(c) for c in tags.closes))
+    close = pat.either(*(pat.marker(c) for c in tags.closes))
 
-    openers = [pat.lit(first_literal(p)) for p in tags.params]
+    openers = [pat.marker(first_literal(p)) for p in tags.params]
     follow = pat.ahead_of(pat.either(*openers, ends.boundary_pattern))
     proper = pat.sequence(*lead, close, pat.space(), follow)
 
@@ -61,7 +61,7 @@ def plan_tags(tags: TaggedArguments, compiled: CompiledCall) -> TagPlan:
     base = pat.trigger_regex(_without_blanks(end.heads)).pattern
     blanks = {"newline": "\n?", "strip": r"\s*", "none": ""}[tags.trim]
     held = {"newline": r"|\n\Z", "strip": r"|\s+\Z", "none": ""}[tags.trim]
-    last = [*(pat.template(t) for t in (*tags.closes, *call.tails, *call.closes))]
+    last = [*(pat.marker(t) for t in (*tags.closes, *call.tails, *call.closes))]
     any_last = "|".join(p.full for p in last)
     trim_full = trim.full if trim else ""
     return TagPlan(
@@ -84,8 +84,8 @@ def _ends_without_closer(tags: TaggedArguments, compiled: CompiledCall, lead: li
     following = pat.Pattern(f"(?={key.full})", params.partial, params.heads)
     found = [pat.sequence(*lead, following)]
 
-    tail = [pat.either(*(pat.template(t) for t in call.tails)), pat.space()] if call.tails else []
-    closers = [pat.either(*(pat.template(c) for c in call.closes)), pat.space()] if call.closes else []
+    tail = [pat.either(*(pat.marker(t) for t in call.tails)), pat.space()] if call.tails else []
+    closers = [pat.either(*(pat.marker(c) for c in call.closes)), pat.space()] if call.closes else []
     if tail or closers:
         whole = pat.sequence(*tail, *closers, pat.ahead_of(ends.boundary_pattern))
         found.append(pat.sequence(*lead, pat.ahead_of(whole)))

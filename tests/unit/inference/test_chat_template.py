@@ -26,8 +26,12 @@ TEMPLATES = {
         "{% for call in message.tool_calls or [] %} {{ call.function.name }}({{ call.function.arguments | tojson }})"
         "{% endfor %}\n{% endfor %}"
     ),
-    "controls": "{% for message in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ message.role }},{% endfor %}",
-    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}{{ eos_token }}",
+    "controls": (
+        "{% for message in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ message.role }},{% endfor %}"
+    ),
+    "generation": (
+        "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}{{ eos_token }}"
+    ),
 }
 
 
@@ -68,7 +72,9 @@ def test_arguments_that_are_no_object_stay_text():
     assert "None" not in prompt
 
 
-@pytest.mark.parametrize("source", ["{{ messages.clear() }}", "{{ messages.__class__.__mro__ }}{{ 1 // 0 }}", "{{ x.y.z }}"])
+@pytest.mark.parametrize(
+    "source", ["{{ messages.clear() }}", "{{ messages.__class__.__mro__ }}{{ 1 // 0 }}", "{{ x.y.z }}"]
+)
 def test_a_hostile_or_broken_template_ends_in_a_clear_error(source):
     with pytest.raises(InvalidTurn, match="refuses these messages"):
         ChatTemplate(source, {}).render([{"role": "user", "content": "x"}], None, add_generation_prompt=True)

@@ -47,7 +47,9 @@ def _sentencepiece_like():
 def folder(tmp_path):
     _byte_level().save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text(
-        json.dumps({"bos_token": {"content": "<|im_start|>"}, "eos_token": "<|im_end|>", "chat_template": "{{ bos_token }}"})
+        json.dumps(
+            {"bos_token": {"content": "<|im_start|>"}, "eos_token": "<|im_end|>", "chat_template": "{{ bos_token }}"}
+        )
     )
     return tmp_path
 

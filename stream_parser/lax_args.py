@@ -1,22 +1,28 @@
-"""Placeholder of the interface; the body follows."""
+"""The incremental scanner for braces with bare keys and strings between delimiters of their own, as Gemma writes them:
+
+`{city:<|"|>Oslo<|"|>,days:3}`. The schema decides what a bare word is. Nothing is escaped inside a delimited string; it
+ends at the next delimiter.
+"""
+
+from __future__ import annotations
+
+from stream_parser import repair
+from stream_parser.schema import ToolSchema
+from stream_parser.string_style import StringStyle
+from stream_parser.value_machine import ValueMachine
+from stream_parser.value_writer import Notation
+
+_NATIVE = frozenset({repair.QUOTES, repair.UNQUOTED_KEY, repair.PYTHON_LITERAL, repair.COERCED_TYPE})
 
 
-class LaxScanner:
-    done = False
-    surplus = ""
+class LaxScanner(ValueMachine):
+    """One object, from its opening to its closing brace.
 
-    def __init__(self, **_options: object) -> None:
-        self.reasons: list[str] = []
-        raise NotImplementedError
+    A delimited value is text; where the tool's schema wants no string there, it is held and read as what the schema wants.
+    Where `stops` holds the delimiter's first character, each delimiter stops the scanner: `force` it.
+    """
 
-    def feed(self, text: str, pos: int = 0) -> int:
-        raise NotImplementedError
-
-    def force(self, text: str, pos: int = 0) -> int:
-        raise NotImplementedError
-
-    def take(self) -> str:
-        raise NotImplementedError
-
-    def end(self, complete: bool) -> None:
-        raise NotImplementedError
+    def __init__(self, *, delimiter: str, tool: ToolSchema | None = None, stops: str = "") -> None:
+        style = StringStyle("none", delimiter=delimiter)
+        notation = Notation(delimiter=style, words="schema", native=_NATIVE, empty="{}")
+        super().__init__(notation, stops=stops, types=tool.types if tool else None)

@@ -1,0 +1,84 @@
+"""Changes of type whose meaning is certain: "5" for an integer, one value for an array of one, JSON text for an object.
+
+What is not certain stays as it is; whether it then fits is for `schema_check` to say.
+"""
+
+from __future__ import annotations
+
+from stream_parser import repair
+from stream_parser.json_text import Scalar, is_number, quoted, read_scalar
+from stream_parser.json_value import JsonError, Number, Value, dump, parse, type_name
+from stream_parser.schema_types import TypeSet
+
+_BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
+
+
+def fit(text: str, types: TypeSet | None) -> str:
+    """JSON text of the type that the schema wants, or `text` itself where it fits already or no change is certain."""
+    if types is None or types.is_unknown:
+        return text
+    try:
+        value = parse(text)
+    except JsonError:
+        return text
+    changed = coerce(value, types)
+    return text if changed == value else dump(changed)
+
+
+def coerce(value: Value, types: TypeSet | None) -> Value:
+    """The value with every part brought to its declared type, where that is certain."""
+    if types is None or types.is_unknown:
+        return value
+    if types.allows(type_name(value)):
+        return _coerce_parts(value, types)
+    if isinstance(value, str):
+        changed = _coerce_text(value, types)
+        if changed is not value:
+            return changed
+    if "array" not in types.types or value is None or isinstance(value, list):
+        return value
+    items = types.items
+    changed = coerce(value, items)
+    return [changed] if items is None or items.allows(type_name(changed)) else value
+
+
+def read_word(word: str, types: TypeSet | None) -> Scalar:
+    """A bare word where the schema decides: "750" is text for a string and a number for an integer."""
+    scalar = read_scalar(word)
+    text = Scalar(quoted(word), repair.UNQUOTED_STRING)
+    if scalar is None or (types is not None and types.is_string_only):
+        return text
+    if types is None or not ({"string"} & types.types) or _allows_text(scalar.text, types):
+        return scalar
+    return text
+
+
+def _allows_text(json_text: str, types: TypeSet) -> bool:
+    return types.allows(type_name(parse(json_text)))
+
+
+def _coerce_parts(value: Value, types: TypeSet) -> Value:
+    if isinstance(value, list):
+        return [coerce(item, types.items) for item in value]
+    if isinstance(value, dict):
+        return {key: coerce(item, types.property(key)) for key, item in value.items()}
+    return value
+
+
+def _coerce_text(text: str, types: TypeSet) -> Value:
+    """What the text of a string spells, if the schema wants that and no string; else the same object."""
+    word = text.strip()
+    if is_number(word) and types.allows(type_name(Number(word))):
+        return Number(word)
+    if word in _BOOLEANS and "boolean" in types.types:
+        return _BOOLEANS[word]
+    if word in ("null", "None") and "null" in types.types:
+        return None
+    if word[:1] in ("{", "["):
+        try:
+            value = parse(word)
+        except JsonError:
+            return text
+        if types.allows(type_name(value)):
+            return _coerce_parts(value, types)
+    return text

@@ -1,0 +1,108 @@
+"""Decoded JSON whose numbers keep their text, so that nothing is lost between reading and writing it again."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import TypeAlias
+
+from stream_parser.json_text import quoted
+
+# Deeper values are valid JSON, but common decoders (this one among them) refuse them.
+MAX_DEPTH = 200
+
+_BRACKETS = re.compile(r'"(?:[^"\\]+|\\.)*"|([\[{])|([\]}])', re.DOTALL)
+_INTEGER = re.compile(r"-?[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    text: str
+
+    @property
+    def decimal(self) -> Decimal:
+        """The value; an exponent out of all bounds counts as infinity."""
+        try:
+            return Decimal(self.text)
+        except InvalidOperation:
+            return Decimal("-Infinity" if self.text.startswith("-") else "Infinity")
+
+    @property
+    def is_integer(self) -> bool:
+        if _INTEGER.fullmatch(self.text):
+            return True
+        value = self.decimal
+        return value.is_finite() and value == value.to_integral_value()
+
+
+Value: TypeAlias = "bool | str | Number | list[Value] | dict[str, Value] | None"
+
+
+class JsonError(ValueError):
+    """The text is no JSON, or nested too deeply (`is_too_deep`) to be decoded."""
+
+    def __init__(self, is_too_deep: bool = False) -> None:
+        super().__init__("nested too deeply" if is_too_deep else "not JSON")
+        self.is_too_deep = is_too_deep
+
+
+def parse(text: str) -> Value:
+    """Decode strict JSON. Raises JsonError. O(len(text))."""
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+        raise JsonError(is_too_deep=True)
+    try:
+        value: Value = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_refuse)
+    except ValueError:
+        raise JsonError from None
+    return value
+
+
+def dump(value: Value) -> str:
+    """JSON text in the common spelling, with a blank behind commas and colons."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quoted(value)
+        case Number(text=text):
+            return text
+        case list():
+            return "[" + ", ".join(dump(item) for item in value) + "]"
+        case dict():
+            return "{" + ", ".join(f"{quoted(key)}: {dump(item)}" for key, item in value.items()) + "}"
+
+
+def type_name(value: Value) -> str:
+    """The JSON Schema type; a whole number is an integer however it is spelled."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case Number():
+            return "integer" if value.is_integer else "number"
+        case list():
+            return "array"
+        case dict():
+            return "object"
+
+
+def _refuse(constant: str) -> Value:
+    raise ValueError(constant)
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for match in _BRACKETS.finditer(text):
+        if match[1]:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif match[2]:
+            depth -= 1
+    return deepest

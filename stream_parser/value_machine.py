@@ -1,0 +1,418 @@
+"""The machine that reads a JSON-like value in any of its notations and writes JSON, repairing on the way.
+
+It knows the syntax: which character may stand where. `StringReader` and `WordReader` read what stands between the
+punctuation, `ValueWriter` writes. One piece of text after another goes in, cut anywhere; what comes out does not depend
+on the cuts and is never taken back. Each character is looked at a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+from stream_parser import repair
+from stream_parser.comment_reader import CommentReader
+from stream_parser.json_text import escaped
+from stream_parser.schema_types import TypeSet
+from stream_parser.string_reader import StringReader
+from stream_parser.string_style import OPENERS, RAW_STYLES, StringStyle
+from stream_parser.value_writer import CLOSERS, OPENERS_WRITTEN, Notation, ValueWriter
+from stream_parser.word_reader import STRING_PREFIXES, WordReader
+
+_SPACES = " \t\r\n"
+_BLANK = re.compile(f"[{_SPACES}]+")
+# What is due next, where no string, word, key or comment is being read.
+_Place = Literal["value", "key", "colon", "separator"]
+_MEMBER_STARTS = frozenset("-_{[(") | OPENERS
+_BARE_KEY = r"[^\s:=,{{}}\[\]()\"'{stops}]+"
+
+
+class ValueMachine:
+    """One value. `feed` until `done`, and `end` when the input is over.
+
+    `surplus` is text that was read beyond the value's end. `meets_escape`: a key begins with a backslash, which
+    `unescapes` says somebody else can deal with.
+    """
+
+    def __init__(
+        self, notation: Notation, *, stops: str = "", types: TypeSet | None = None, unescapes: bool = False
+    ) -> None:
+        self.done = False
+        self.stopped = False
+        self.surplus = ""
+        self.meets_escape = False
+        self._notation = notation
+        self._stops = stops
+        self._unescapes = unescapes
+        self._writer = ValueWriter(notation, stops, types)
+        self.output = self._writer.output
+        self._string = StringReader(self.output.pieces, self.output.note)
+        self._word = WordReader()
+        self._comment = CommentReader()
+        self._bare_key = re.compile(_BARE_KEY.format(stops=re.escape(stops)))
+        self._step: Callable[[str, int], int] = self._at_place
+        self._place: _Place = "value"
+        self._matched = ""  # of the delimiter that arrives
+        self._replays = 0
+
+    def feed(self, text: str, pos: int = 0) -> int:
+        """Read text[pos:]; returns the index behind the last character read. Short of the end: `done` or stopped."""
+        self.stopped = False
+        size = len(text)
+        while pos < size and not self.done and not self.stopped:
+            pos = self._step(text, pos)
+        return pos
+
+    def force(self, text: str, pos: int = 0) -> int:
+        """The character we stopped at begins no marker: read it as text or rubbish, and go on as `feed` does."""
+        char = text[pos]
+        if self._step == self._in_string:
+            self._string.force()
+            return self.feed(text, pos)
+        if self._step == self._in_word:
+            self._word.force(char)
+        elif self._step == self._in_bare_key:
+            self.output.write(escaped(char))
+        elif self._begins_delimiter(char) and self._place in ("value", "key"):
+            self._begin_delimiter(char)
+        else:
+            self._take_odd(char)
+        return self.feed(text, pos + 1)
+
+    def end(self, complete: bool) -> None:
+        """The input is over. Complete: what is missing is supplied. Cut: only what the model wrote is written."""
+        while not self.done and self._end_step(complete):
+            pass
+        if not self.done and not complete:
+            self._writer.write_gap()
+            self.output.release_all()
+
+    def take(self) -> str:
+        """The JSON text that is certain since the last call. Never half an escape, never a lone surrogate."""
+        return self.output.take()
+
+    @property
+    def reasons(self) -> list[str]:
+        """Codes of `repair` for what was changed, in the order in which it came up."""
+        return self.output.reasons
+
+    # What is read. Each step reads text from `pos` and returns where to go on.
+
+    def _at_place(self, text: str, pos: int) -> int:
+        char = text[pos]
+        if char in _SPACES:
+            return self._skip_blank(text, pos)
+        if char in self._stops and not (self._place == "value" and char in OPENERS_WRITTEN):
+            self.stopped = True
+            return pos
+        if char in CLOSERS:
+            return self._close(char, pos)
+        if char in "/#":
+            self._comment.open(char, needs_blank=self._place == "value")
+            self._step = self._in_comment
+            return pos + 1
+        match self._place:
+            case "value":
+                return self._read_value(char, pos)
+            case "key":
+                return self._read_key(char, pos)
+            case "colon":
+                return self._read_colon(char, pos)
+            case "separator":
+                return self._read_separator(char, pos)
+
+    def _read_value(self, char: str, pos: int) -> int:
+        style = self._notation.styles.get(char)
+        if style is not None:
+            self._begin_string(style)
+        elif char in OPENERS_WRITTEN:
+            self._writer.open_level(char)
+            self._place = "key" if char == "{" else "value"
+        elif char == ",":
+            return self._skip_value(pos)
+        elif self._begins_delimiter(char):
+            self._begin_delimiter(char)
+        else:
+            self._take_odd(char)
+        return pos + 1
+
+    def _read_key(self, char: str, pos: int) -> int:
+        style = self._notation.styles.get(char)
+        if style is not None:
+            self._begin_string(style)
+        elif char == ",":
+            self.output.note(repair.EXTRA_COMMA)
+        elif char == "\\" and self._unescapes:
+            self.meets_escape = self.stopped = True
+            return pos
+        elif self._begins_delimiter(char):
+            self._begin_delimiter(char)
+        else:
+            self._take_odd(char)
+        return pos + 1
+
+    def _read_colon(self, char: str, pos: int) -> int:
+        if char == ",":
+            self._supply_value()
+            return pos
+        self.output.write(":")
+        self._place = "value"
+        if char == ":":
+            return pos + 1
+        self.output.note(repair.COLON)
+        if char == "=":
+            self._step = self._at_arrow
+            return pos + 1
+        return pos
+
+    def _read_separator(self, char: str, pos: int) -> int:
+        if char == ",":
+            self._next_member([","])
+        elif char.isalnum() or char in _MEMBER_STARTS or self._begins_delimiter(char):
+            self.output.note(repair.MISSING_COMMA)
+            self.output.write(",")
+            self._next_member([])
+            return pos
+        else:
+            self._take_odd(char)
+        return pos + 1
+
+    def _at_arrow(self, text: str, pos: int) -> int:
+        """Behind the "=" that stands for a colon: "=>" may do so as well."""
+        self._step = self._at_place
+        return pos + (text[pos] == ">")
+
+    def _in_string(self, text: str, pos: int) -> int:
+        string = self._string
+        pos = string.feed(text, pos)
+        if string.closed:
+            self._end_string()
+        elif string.stopped:
+            self.stopped = True
+        return pos
+
+    def _in_word(self, text: str, pos: int) -> int:
+        word = self._word
+        pos = word.feed(text, pos)
+        self.stopped = word.stopped
+        if word.closed:
+            if text[pos : pos + 1] in OPENERS and word.text.lower() in STRING_PREFIXES:
+                self._begin_prefixed_string(word.text, text[pos])
+                return pos + 1
+            self._end_word()
+        return pos
+
+    def _in_bare_key(self, text: str, pos: int) -> int:
+        run = self._bare_key.match(text, pos)
+        if run is not None:
+            self.output.write(escaped(run[0]))
+            pos = run.end()
+        if pos == len(text):
+            return pos
+        if text[pos] in self._stops:
+            self.stopped = True
+        else:
+            self._end_key()
+        return pos
+
+    def _in_delimiter(self, text: str, pos: int) -> int:
+        """A string's delimiter arrives; until it is whole it may be rubbish instead."""
+        style = self._notation.delimiter
+        assert style is not None
+        matched = self._matched + text[pos]
+        if not style.delimiter.startswith(matched):
+            self._step = self._at_place
+            self._take_odd(self._matched)
+            return pos
+        self._matched = matched
+        if style.delimiter == matched:
+            self._begin_string(style)
+        return pos + 1
+
+    def _in_comment(self, text: str, pos: int) -> int:
+        comment = self._comment
+        pos = comment.feed(text, pos)
+        if comment.is_comment:
+            self.output.note(repair.COMMENT)
+        if comment.closed:
+            self._step = self._at_place
+            if not comment.is_comment:
+                self._take_odd(comment.char)
+        return pos
+
+    def _in_fence(self, text: str, pos: int) -> int:
+        if text[pos] == "`" or text[pos].isalnum():
+            return pos + 1
+        self._step = self._at_place
+        return pos
+
+    # What to do about it.
+
+    def _skip_blank(self, text: str, pos: int) -> int:
+        blank = _BLANK.match(text, pos)
+        assert blank is not None
+        self._writer.write_blank(blank[0])
+        return blank.end()
+
+    def _close(self, char: str, pos: int) -> int:
+        writer, kind = self._writer, CLOSERS[char]
+        if not writer.is_open(kind):
+            if not writer.levels or (self._notation.place != "alone" and char in ")]"):
+                self._finish()
+                return pos
+            self.output.note(repair.EXTRA_CLOSER)
+            return pos + 1
+        while writer.levels[-1].kind != kind:
+            self.output.note(repair.MISSING_CLOSER)
+            self._pop()
+        self._pop()
+        self._end_value()
+        return pos + 1
+
+    def _pop(self) -> None:
+        if self._place == "colon":
+            self._supply_value()
+        elif self._writer.in_object and self._place == "value":
+            self._supply_null()
+        self._writer.close_level()
+        self._place = "separator"
+
+    def _finish(self) -> None:
+        """Close everything that is open: the outermost value ends here."""
+        if not self._writer.levels:
+            self._writer.write_nothing()
+        while self._writer.levels:
+            self.output.note(repair.MISSING_CLOSER)
+            self._pop()
+        self.done = True
+
+    def _end_value(self) -> None:
+        self._step = self._at_place
+        self._place = "separator"
+        self.done = not self._writer.levels
+
+    def _supply_value(self) -> None:
+        self.output.write(":")
+        self._supply_null()
+
+    def _supply_null(self) -> None:
+        self.output.note(repair.MISSING_VALUE)
+        self.output.write(" null")
+        self._place = "separator"
+
+    def _skip_value(self, pos: int) -> int:
+        """A comma where a value is due."""
+        if not self._writer.levels:
+            self._finish()
+            return pos
+        if self._writer.in_object:
+            self._supply_null()
+            return pos
+        self.output.note(repair.EXTRA_COMMA)
+        return pos + 1
+
+    def _next_member(self, gap: list[str]) -> None:
+        self._writer.see_comma()
+        self._writer.gap[:] = gap
+        self._place = "key" if self._writer.in_object else "value"
+
+    def _begin_string(self, style: StringStyle) -> None:
+        is_key = self._place == "key"
+        if is_key:
+            self._writer.open_key(style)
+        else:
+            self._writer.open_string(style)
+        self._string.open(style, self._writer.context(is_key, not self._replays))
+        self._step = self._in_string
+
+    def _begin_prefixed_string(self, prefix: str, quote: str) -> None:
+        self.output.note(repair.PYTHON_LITERAL)
+        styles = RAW_STYLES if "r" in prefix.lower() else self._notation.styles
+        self._begin_string(styles.get(quote, self._notation.styles[quote]))
+
+    def _end_string(self) -> None:
+        if self._place == "key":
+            self._end_key()
+        else:
+            self._writer.close_string()
+            self._end_value()
+        self._replay(self._string.rest)
+
+    def _begin_word(self, first: str) -> None:
+        self._writer.write_gap()
+        self._word.open(self._writer.context(False, not self._replays))
+        self._word.begin(first)
+        self._step = self._in_word
+
+    def _end_word(self) -> None:
+        self._writer.write_word(self._word.text)
+        self._writer.write_blank(self._word.blank)
+        self._end_value()
+        self._replay(self._word.rest)
+
+    def _begin_bare_key(self, first: str) -> None:
+        self._writer.open_key(None)
+        self.output.write(escaped(first))
+        self._step = self._in_bare_key
+
+    def _end_key(self) -> None:
+        self._writer.close_key()
+        self._step = self._at_place
+        self._place = "colon"
+
+    def _begins_delimiter(self, char: str) -> bool:
+        return self._notation.delimiter is not None and self._notation.delimiter.delimiter[0] == char
+
+    def _begin_delimiter(self, char: str) -> None:
+        self._matched = char
+        self._step = self._in_delimiter
+
+    def _take_odd(self, text: str) -> None:
+        """`text` has no business here: a fence, the beginning of a word or key without quotes, or rubbish."""
+        if self._place == "value":
+            if text == "`" and not self._writer.levels:
+                self.output.note(repair.CODE_FENCE)
+                self._step = self._in_fence
+            else:
+                self._begin_word(text)
+        elif self._place == "key" and text not in "{[(:\\":
+            self._begin_bare_key(text)
+        else:
+            self.output.note(repair.STRAY_TEXT)
+
+    def _replay(self, text: str) -> None:
+        """Read again what a string or word read beyond its end. No marker begins there: it would have stopped us."""
+        if not text:
+            return
+        self._replays += 1
+        end = self.feed(text)
+        self._replays -= 1
+        self.surplus += text[end:]
+
+    def _end_step(self, complete: bool) -> bool:
+        """Bring to its end what is being read; is there more to end?"""
+        step, string = self._step, self._string
+        if step == self._in_string:
+            string.end(complete)
+            if not string.closed and not complete:
+                return False
+            if not string.closed:
+                self.output.note(repair.UNCLOSED_STRING)
+            self._end_string()
+        elif step == self._in_word:
+            if not complete:
+                self._writer.write_cut_word(self._word.text)
+                return False
+            self._word.end()
+            self._end_word()
+        elif not complete:
+            return False
+        elif step == self._in_bare_key:
+            self._end_key()
+        elif step == self._in_delimiter:
+            self._step = self._at_place
+            self._take_odd(self._matched)
+        else:
+            self._finish()
+        return True

@@ -71,7 +71,9 @@ class LiveTurn:
         except Exception as error:
             failure = from_inference(error)
             if isinstance(failure, InternalError):
-                log.exception("turn %s failed", self.labels.turn_id)
+                turn_id = self.labels.turn_id
+                log.exception("turn %s failed", turn_id)
+                failure = InternalError(f"The server had an error while processing this turn (id {turn_id}).")
             self._end_failed(failure)
 
     def _end_done(self) -> None:

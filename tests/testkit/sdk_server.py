@@ -188,7 +188,7 @@ class FakeServer:
 
     async def _pause(self, gate: threading.Event) -> None:
         # The gate belongs to the test's thread: an asyncio.Event would not do.
-        while not gate.is_set():  # noqa: ASYNC110
+        while not gate.is_set():
             await asyncio.sleep(0.002)
 
     def _refuses_key(self, authorization: str | None) -> bool:

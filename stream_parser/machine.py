@@ -24,6 +24,7 @@ _COUNTED = re.compile(r"functions\..+:\d+")
 class Machine:
     __slots__ = (
         "_answer_open",
+        "_between_messages",
         "_blank",
         "_body",
         "_calls_allowed",
@@ -64,6 +65,7 @@ class Machine:
         self._fresh = True  # nothing at all but blanks so far
         self._content_said = False
         self._answer_open = False
+        self._between_messages = False
         self._owes_close = False  # a call ended the reasoning; its closer may still come
         self._prompt = False
         self._forced = False
@@ -275,6 +277,7 @@ class Machine:
             case Role.MESSAGE_END:
                 self._answer_open = False
                 self._enter("content")
+                self._between_messages = True
             case Role.ANSWER_OPEN:
                 self._enter("content")
                 self._answer_open = True
@@ -296,6 +299,7 @@ class Machine:
             self._blank = ""
         self._ended = ""
         self._mute = 0
+        self._between_messages = False
         self._edge = True
         self._fresh = False
         self._table = self._choose_table()
@@ -432,7 +436,7 @@ class Machine:
         self._leave_edge()
 
     def _say_all(self, text: str) -> None:
-        if self._edge and text.isspace() and self._region == "content" and not self._fresh and not self._answer_open:
+        if self._edge and text.isspace() and (self._region == "calls" or self._between_messages):
             return
         self._emit(self._ended + text)
         self._ended = ""

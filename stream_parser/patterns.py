@@ -79,11 +79,8 @@ def either(*patterns: Pattern) -> Pattern:
 
 
 def capture(group: str, chars: str, limit: int = MAX_NAME) -> Pattern:
-    return Pattern(f"(?P<{group}>{chars}{{1,{limit}}}?)", rf"{chars}{{0,{limit}}}\Z", frozenset({""}))
-
-
-def greedy_capture(group: str, chars: str, limit: int = MAX_NAME) -> Pattern:
-    return Pattern(f"(?P<{group}>{chars}{{1,{limit}}})", rf"{chars}{{0,{limit}}}\Z", frozenset({""}))
+    """As many `chars` as there are; they are never given back to what follows."""
+    return Pattern(f"(?P<{group}>{chars}{{1,{limit}}}+)", rf"{chars}{{0,{limit}}}\Z", frozenset({""}))
 
 
 def ahead(chars: str) -> Pattern:
@@ -120,13 +117,11 @@ def _anonymous(regex: str) -> str:
     return re.sub(r"\(\?P<\w+>", "(?:", regex)
 
 
-def template(text: str, *, lenient: bool = False, prefix: str = "") -> Pattern:
+def template(text: str, *, lenient: bool = False) -> Pattern:
     """Compile a header template such as `<function={name}>`.
 
     Blanks in it match any blanks or none: templates print line breaks that models leave out, and the reverse. With
-    `lenient`, quotes may be of either kind or missing, and blanks may stand around `=` and before the closing `>`.
-    `prefix` goes before the group names, so that several templates fit into one regex.
-    """
+    `lenient`, quotes may be of either kind or missing, and blanks may stand around `=` and before the closing `>`.    """
     parts: list[Pattern] = []
     pos = 0
     while pos < len(text):
@@ -136,10 +131,7 @@ def template(text: str, *, lenient: bool = False, prefix: str = "") -> Pattern:
             parts.append(_SUFFIX if field.group(1) == "suffix" else space())
             pos = field.end()
         elif field:
-            chars = _FIELD_CHARS[field.group(1)]
-            last = field.end() == len(text)
-            make = greedy_capture if last else capture
-            parts.append(make(prefix + field.group(1), chars))
+            parts.append(capture(field.group(1), _FIELD_CHARS[field.group(1)]))
             pos = field.end()
         elif char.isspace():
             end = pos + 1

@@ -122,7 +122,7 @@ HY_V3 = Dialect(
     drop=("<|hy_eos|>", "<｜hy_eos｜>", "<|endoftext|>"),
     turns=("<｜hy_Assistant｜>", "<|hy_Assistant|>", "<｜hy_Assistant{suffix}｜>"),
     aliases=("hunyuan",),
-    fingerprints=(("<tool_sep",), ("tool_sep", "arg_key")),
+    fingerprints=(("tool_sep", "arg_key"),),
 )
 
 HY_V4 = replace(

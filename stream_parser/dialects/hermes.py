@@ -23,7 +23,7 @@ HERMES = Dialect(
         "qwen3", "qwen", "qwen25", "qwen3_json", "qwen3-thinking", "qwen3_thinking", "exaone4", "granite4", "trinity",
         "youtu", "reka", "bielik", "smollm3", "holo2", "kolibri",
     ),
-    fingerprints=(("<tool_call>", "arguments"),),
+    fingerprints=(("<tool_call>", "arguments"), ("xml_tools", "python_tools")),
 )
 
 ERNIE45 = replace(

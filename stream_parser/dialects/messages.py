@@ -118,9 +118,9 @@ FUNCTIONARY_V2 = Dialect(
         ends=("<|stop|>",),
         tokens=(),
         header_chars=r"[\w.\-]",
-        openings=("all\n<|content|>",),
+        openings=("all",),
         routes=(
-            Route(r"^all$", "content", render="all"),
+            Route(r"^all$", "content", render="all\n"),
             Route(r"^(?P<name>[\w.\-]+)$", "call", render="{name}\n"),
         ),
         body=_JSON_OR_CODE,

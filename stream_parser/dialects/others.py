@@ -158,7 +158,7 @@ MINICPM5 = Dialect(
     drop=CHATML_END,
     turns=CHATML,
     fingerprints=(("<function name=", "<param name="), ("<function", "<param")),
-    unless=("<parameter=", "<parameter"),
+    unless=("<parameter",),
 )
 
 DOTS = Dialect(

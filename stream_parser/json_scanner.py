@@ -24,11 +24,11 @@ class ValueScanner(Protocol):
     """What reads one value and writes it as JSON.
 
     `feed` consumes text[pos:] and returns the index behind the last consumed character: the text's end, or less where
-    the value is `done` or, outside of strings, a character of `stops` stands where the value cannot have it. Then either
-    `end` the scanner or `force` that character, which consumes at least one and goes on. `take` returns the JSON text
-    that is certain since the last call. `end(True)`: the input is over by itself, what is missing is supplied;
-    `end(False)`: it was cut, and only what is there is written. `surplus` is text consumed beyond the value. `reasons`
-    are codes of `repair`.
+    the value is `done` or, outside of strings, a character of `stops` stands where the value cannot have it. Then
+    either `end` the scanner or `force` that character, which consumes at least one and goes on. `take` returns the
+    JSON text that is certain since the last call. `end(True)`: the input is over by itself, what is missing is
+    supplied; `end(False)`: it was cut, and only what is there is written. `surplus` is text consumed beyond the value.
+    `reasons` are codes of `repair`.
     """
 
     surplus: str
@@ -48,7 +48,7 @@ _ANY_VALUE = Notation()
 
 
 class JsonScanner:
-    """One JSON value. Begin at its first character that is no blank.
+    """One JSON value. White space in front of it is dropped.
 
     `expect` "object": null and "" become {}, and a string that holds an object is decoded. With `types`, the schema of
     the value, members of another type are held until they close and brought to it where their meaning is certain.
@@ -95,8 +95,10 @@ class JsonScanner:
         self._target.end(complete)
 
     def _start(self, text: str, pos: int) -> int:
-        if text[pos] in " \t\r\n":
-            return pos
+        while text[pos] in " \t\r\n":
+            pos += 1
+            if pos == len(text):
+                return pos
         self._is_fresh = False
         if self._expects_object and text[pos] in QUOTES:
             self._machine = ValueMachine(_ARGUMENTS, types=self._types)

@@ -39,7 +39,8 @@ ALIAS_KEY: Final = "alias_key"
 NAME_FROM_ARGUMENTS: Final = "name_from_arguments"
 WRAPPED_ARGUMENTS: Final = "wrapped_arguments"
 MARKER_IN_STRING: Final = "marker_in_string"
-RESENT_ARGUMENTS: Final = "resent_arguments"  # an upstream sent arguments again, or as an object
+RESENT_ARGUMENTS: Final = "resent_arguments"  # an upstream sent arguments once more, or all so far each time
+OBJECT_ARGUMENTS: Final = "object_arguments"  # an upstream sent arguments as an object, not as text
 
 # Repairs after the last byte, and what no repair could help.
 COERCED_TYPE: Final = "coerced_type"
@@ -55,6 +56,4 @@ SCHEMA_PATTERN: Final = "schema_pattern"
 SCHEMA_FORM: Final = "schema_form"  # none (or too many) of the schema's alternatives
 CUT: Final = "cut"  # the length limit or a cancel came first
 
-REASONS: Final = frozenset(
-    value for name, value in globals().items() if name.isupper() and isinstance(value, str)
-)
+REASONS: Final = frozenset(value for name, value in globals().items() if name.isupper() and isinstance(value, str))

@@ -120,8 +120,9 @@ def _equals(value: Value, other: object) -> bool:
     if isinstance(value, list):
         return isinstance(other, list) and len(value) == len(other) and all(map(_equals, value, other))
     if isinstance(value, dict):
-        same_keys = isinstance(other, dict) and value.keys() == other.keys()
-        return same_keys and all(_equals(item, other[key]) for key, item in value.items())
+        if not isinstance(other, dict) or value.keys() != other.keys():
+            return False
+        return all(_equals(item, other[key]) for key, item in value.items())
     return value == other
 
 

@@ -16,7 +16,7 @@ from gateway.errors import InternalError
 from gateway.exchange import Exchange
 from gateway.outbox import Outbox
 from gateway.protocols.frames import Collector, Encoder, sse
-from gateway.turn import LiveTurn
+from gateway.turn import LiveTurn, slow_reader
 from gateway.types import TurnDone, TurnFailed, TurnItem
 
 log = logging.getLogger("headrace.sse")
@@ -41,7 +41,7 @@ class OutboxReader:
         self.outbox = Outbox(max_pending_chars, self._ready.set)
         self.is_stuck = False
         self._silence_s = silence_s
-        self._stuck_s = stuck_s
+        self.stuck_s = stuck_s
         self._task = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
         self._is_waiting = True
@@ -62,7 +62,7 @@ class OutboxReader:
 
     def _on_timer(self) -> None:
         now_s = self._loop.time()
-        limit_s = self._silence_s if self._is_waiting else self._stuck_s
+        limit_s = self._silence_s if self._is_waiting else self.stuck_s
         due_s = self._since_s + limit_s
         if now_s >= due_s:
             if not self._is_waiting:
@@ -72,7 +72,8 @@ class OutboxReader:
                 return
             self._ready.set()
             due_s = now_s + self._silence_s
-        self._timer = self._loop.call_at(due_s, self._on_timer)
+        # The reader may begin to write at any time before `due_s`, and get stuck.
+        self._timer = self._loop.call_at(min(due_s, now_s + self.stuck_s), self._on_timer)
 
 
 async def stream_turn(
@@ -143,7 +144,10 @@ async def _ends_with_client(exchange: Exchange, live: LiveTurn, reader: OutboxRe
         yield
     finally:
         reader.close()
-        live.stop(InternalError("The response ended before its turn."))
+        if reader.is_stuck:
+            live.stop(slow_reader(reader.stuck_s))
+        else:
+            live.stop(InternalError("The response ended before its turn."))
         watcher.cancel()
         await live.join()
         await asyncio.wait([watcher])

@@ -26,6 +26,11 @@ from gateway.types import ChatTurn, Prepared, Turn, TurnDone, TurnFailed, TurnSt
 log = logging.getLogger("headrace.turn")
 
 
+def slow_reader(timeout_s: float) -> GatewayError:
+    message = f"The client of this turn has read nothing for {timeout_s:g}s while its buffer was full."
+    return Overloaded(message, code="slow_reader")
+
+
 class LiveTurn:
     """A turn whose task runs. `stop` ends it from outside; `join` waits until nothing of it is left."""
 
@@ -159,8 +164,7 @@ class LiveTurn:
         try:
             await self._outbox.wait_for_room(timeout_s)
         except TimeoutError:
-            message = f"The reader of this turn took nothing for {timeout_s:g}s while its buffer was full."
-            raise Overloaded(message, code="slow_reader") from None
+            raise slow_reader(timeout_s) from None
 
 
 class TurnRunner:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal
 
 from stream_parser import repair
 from stream_parser.comment_reader import CommentReader
@@ -22,8 +21,6 @@ from stream_parser.word_reader import STRING_PREFIXES, WordReader
 
 _SPACES = " \t\r\n"
 _BLANK = re.compile(f"[{_SPACES}]+")
-# What is due next, where no string, word, key or comment is being read.
-_Place = Literal["value", "key", "colon", "separator"]
 _MEMBER_STARTS = frozenset("-_{[(") | OPENERS
 _BARE_KEY = r"[^\s:=,{{}}\[\]()\"'{stops}]+"
 
@@ -38,7 +35,6 @@ class ValueMachine:
     def __init__(
         self, notation: Notation, *, stops: str = "", types: TypeSet | None = None, unescapes: bool = False
     ) -> None:
-        self.done = False
         self.stopped = False
         self.surplus = ""
         self.meets_escape = False
@@ -52,7 +48,6 @@ class ValueMachine:
         self._comment = CommentReader()
         self._bare_key = re.compile(_BARE_KEY.format(stops=re.escape(stops)))
         self._step: Callable[[str, int], int] = self._at_place
-        self._place: _Place = "value"
         self._matched = ""  # of the delimiter that arrives
         self._replays = 0
 
@@ -60,7 +55,8 @@ class ValueMachine:
         """Read text[pos:]; returns the index behind the last character read. Short of the end: `done` or stopped."""
         self.stopped = False
         size = len(text)
-        while pos < size and not self.done and not self.stopped:
+        writer = self._writer
+        while pos < size and not writer.done and not self.stopped:
             pos = self._step(text, pos)
         return pos
 
@@ -74,8 +70,9 @@ class ValueMachine:
             self._word.force(char)
         elif self._step == self._in_bare_key:
             self.output.write(escaped(char))
-        elif self._begins_delimiter(char) and self._place in ("value", "key"):
-            self._begin_delimiter(char)
+        elif self._begins_delimiter(char) and self._writer.place in ("value", "key"):
+            self._matched = char
+            self._step = self._in_delimiter
         else:
             self._take_odd(char)
         return self.feed(text, pos + 1)
@@ -87,6 +84,10 @@ class ValueMachine:
         if not self.done and not complete:
             self._writer.write_gap()
             self.output.release_all()
+
+    @property
+    def done(self) -> bool:
+        return self._writer.done
 
     def take(self) -> str:
         """The JSON text that is certain since the last call. Never half an escape, never a lone surrogate."""
@@ -102,17 +103,21 @@ class ValueMachine:
     def _at_place(self, text: str, pos: int) -> int:
         char = text[pos]
         if char in _SPACES:
-            return self._skip_blank(text, pos)
-        if char in self._stops and not (self._place == "value" and char in OPENERS_WRITTEN):
+            blank = _BLANK.match(text, pos)
+            assert blank is not None
+            self._writer.write_blank(blank[0])
+            return blank.end()
+        is_legal = self._writer.place == "value" and char in OPENERS_WRITTEN
+        if char in self._stops and not is_legal and not self._replays:
             self.stopped = True
             return pos
         if char in CLOSERS:
-            return self._close(char, pos)
+            return pos + self._writer.close(char)
         if char in "/#":
-            self._comment.open(char, needs_blank=self._place == "value")
+            self._comment.open(char, needs_blank=self._writer.place == "value")
             self._step = self._in_comment
             return pos + 1
-        match self._place:
+        match self._writer.place:
             case "value":
                 return self._read_value(char, pos)
             case "key":
@@ -128,11 +133,11 @@ class ValueMachine:
             self._begin_string(style)
         elif char in OPENERS_WRITTEN:
             self._writer.open_level(char)
-            self._place = "key" if char == "{" else "value"
         elif char == ",":
-            return self._skip_value(pos)
+            return pos + self._writer.skip_value()
         elif self._begins_delimiter(char):
-            self._begin_delimiter(char)
+            self._matched = char
+            self._step = self._in_delimiter
         else:
             self._take_odd(char)
         return pos + 1
@@ -147,17 +152,18 @@ class ValueMachine:
             self.meets_escape = self.stopped = True
             return pos
         elif self._begins_delimiter(char):
-            self._begin_delimiter(char)
+            self._matched = char
+            self._step = self._in_delimiter
         else:
             self._take_odd(char)
         return pos + 1
 
     def _read_colon(self, char: str, pos: int) -> int:
         if char == ",":
-            self._supply_value()
+            self._writer.supply_value()
             return pos
         self.output.write(":")
-        self._place = "value"
+        self._writer.place = "value"
         if char == ":":
             return pos + 1
         self.output.note(repair.COLON)
@@ -168,11 +174,11 @@ class ValueMachine:
 
     def _read_separator(self, char: str, pos: int) -> int:
         if char == ",":
-            self._next_member([","])
+            self._writer.next_member([","])
         elif char.isalnum() or char in _MEMBER_STARTS or self._begins_delimiter(char):
             self.output.note(repair.MISSING_COMMA)
             self.output.write(",")
-            self._next_member([])
+            self._writer.next_member([])
             return pos
         else:
             self._take_odd(char)
@@ -213,7 +219,8 @@ class ValueMachine:
         if text[pos] in self._stops:
             self.stopped = True
         else:
-            self._end_key()
+            self._writer.close_key()
+            self._step = self._at_place
         return pos
 
     def _in_delimiter(self, text: str, pos: int) -> int:
@@ -249,76 +256,8 @@ class ValueMachine:
 
     # What to do about it.
 
-    def _skip_blank(self, text: str, pos: int) -> int:
-        blank = _BLANK.match(text, pos)
-        assert blank is not None
-        self._writer.write_blank(blank[0])
-        return blank.end()
-
-    def _close(self, char: str, pos: int) -> int:
-        writer, kind = self._writer, CLOSERS[char]
-        if not writer.is_open(kind):
-            if not writer.levels or (self._notation.place != "alone" and char in ")]"):
-                self._finish()
-                return pos
-            self.output.note(repair.EXTRA_CLOSER)
-            return pos + 1
-        while writer.levels[-1].kind != kind:
-            self.output.note(repair.MISSING_CLOSER)
-            self._pop()
-        self._pop()
-        self._end_value()
-        return pos + 1
-
-    def _pop(self) -> None:
-        if self._place == "colon":
-            self._supply_value()
-        elif self._writer.in_object and self._place == "value":
-            self._supply_null()
-        self._writer.close_level()
-        self._place = "separator"
-
-    def _finish(self) -> None:
-        """Close everything that is open: the outermost value ends here."""
-        if not self._writer.levels:
-            self._writer.write_nothing()
-        while self._writer.levels:
-            self.output.note(repair.MISSING_CLOSER)
-            self._pop()
-        self.done = True
-
-    def _end_value(self) -> None:
-        self._step = self._at_place
-        self._place = "separator"
-        self.done = not self._writer.levels
-
-    def _supply_value(self) -> None:
-        self.output.write(":")
-        self._supply_null()
-
-    def _supply_null(self) -> None:
-        self.output.note(repair.MISSING_VALUE)
-        self.output.write(" null")
-        self._place = "separator"
-
-    def _skip_value(self, pos: int) -> int:
-        """A comma where a value is due."""
-        if not self._writer.levels:
-            self._finish()
-            return pos
-        if self._writer.in_object:
-            self._supply_null()
-            return pos
-        self.output.note(repair.EXTRA_COMMA)
-        return pos + 1
-
-    def _next_member(self, gap: list[str]) -> None:
-        self._writer.see_comma()
-        self._writer.gap[:] = gap
-        self._place = "key" if self._writer.in_object else "value"
-
     def _begin_string(self, style: StringStyle) -> None:
-        is_key = self._place == "key"
+        is_key = self._writer.place == "key"
         if is_key:
             self._writer.open_key(style)
         else:
@@ -332,11 +271,12 @@ class ValueMachine:
         self._begin_string(styles.get(quote, self._notation.styles[quote]))
 
     def _end_string(self) -> None:
-        if self._place == "key":
-            self._end_key()
+        if self._writer.place == "key":
+            self._writer.close_key()
         else:
             self._writer.close_string()
-            self._end_value()
+            self._writer.end_value()
+        self._step = self._at_place
         self._replay(self._string.rest)
 
     def _begin_word(self, first: str) -> None:
@@ -348,36 +288,25 @@ class ValueMachine:
     def _end_word(self) -> None:
         self._writer.write_word(self._word.text)
         self._writer.write_blank(self._word.blank)
-        self._end_value()
-        self._replay(self._word.rest)
-
-    def _begin_bare_key(self, first: str) -> None:
-        self._writer.open_key(None)
-        self.output.write(escaped(first))
-        self._step = self._in_bare_key
-
-    def _end_key(self) -> None:
-        self._writer.close_key()
+        self._writer.end_value()
         self._step = self._at_place
-        self._place = "colon"
+        self._replay(self._word.rest)
 
     def _begins_delimiter(self, char: str) -> bool:
         return self._notation.delimiter is not None and self._notation.delimiter.delimiter[0] == char
 
-    def _begin_delimiter(self, char: str) -> None:
-        self._matched = char
-        self._step = self._in_delimiter
-
     def _take_odd(self, text: str) -> None:
         """`text` has no business here: a fence, the beginning of a word or key without quotes, or rubbish."""
-        if self._place == "value":
+        if self._writer.place == "value":
             if text == "`" and not self._writer.levels:
                 self.output.note(repair.CODE_FENCE)
                 self._step = self._in_fence
             else:
                 self._begin_word(text)
-        elif self._place == "key" and text not in "{[(:\\":
-            self._begin_bare_key(text)
+        elif self._writer.place == "key" and text not in "{[(:\\":
+            self._writer.open_key(None)
+            self.output.write(escaped(text))
+            self._step = self._in_bare_key
         else:
             self.output.note(repair.STRAY_TEXT)
 
@@ -409,10 +338,11 @@ class ValueMachine:
         elif not complete:
             return False
         elif step == self._in_bare_key:
-            self._end_key()
+            self._writer.close_key()
+            self._step = self._at_place
         elif step == self._in_delimiter:
             self._step = self._at_place
             self._take_odd(self._matched)
         else:
-            self._finish()
+            self._writer.finish()
         return True

@@ -38,6 +38,10 @@ class Notation:
     empty: Literal["{}", "null"] = "null"
 
 
+# What is due next, where no string, word, key or comment is being read.
+Due = Literal["value", "key", "colon", "separator"]
+
+
 class _Level:
     """An open container. `fits`: the type that its text is brought to when it closes."""
 
@@ -54,12 +58,14 @@ class _Level:
 class ValueWriter:
     """The open containers and the text written so far. `gap`: a comma, and blanks behind it, that wait for a member."""
 
-    __slots__ = ("_fits", "_notation", "_num_open", "_stops", "_types", "gap", "levels", "output")
+    __slots__ = ("_fits", "_notation", "_num_open", "_stops", "_types", "done", "gap", "levels", "output", "place")
 
     def __init__(self, notation: Notation, stops: str, types: TypeSet | None) -> None:
         self.output = ScanOutput(notation.native)
         self.levels: list[_Level] = []
         self.gap: list[str] = []
+        self.place: Due = "value"
+        self.done = False
         self._notation = notation
         self._stops = stops
         self._types = types
@@ -100,19 +106,71 @@ class ValueWriter:
             self.output.write("".join(self.gap))
             self.gap.clear()
 
+    def next_member(self, gap: list[str]) -> None:
+        """A comma, written or missing; it makes a tuple of what stands in parentheses."""
+        level = self.levels[-1]
+        if level.is_undecided:
+            level.is_undecided = False
+            self.output.release()
+        self.gap[:] = gap
+        self.place = "key" if self.in_object else "value"
+
+    def end_value(self) -> None:
+        self.place = "separator"
+        self.done = not self.levels
+
+    def supply_value(self) -> None:
+        """A key has neither colon nor value."""
+        self.output.write(":")
+        self.supply_null()
+
+    def supply_null(self) -> None:
+        self.output.note(repair.MISSING_VALUE)
+        self.output.write(" null")
+        self.place = "separator"
+
+    def skip_value(self) -> bool:
+        """A comma where a value is due. Is it read with that?"""
+        if not self.levels:
+            self.finish()
+        elif self.in_object:
+            self.supply_null()
+        else:
+            self.output.note(repair.EXTRA_COMMA)
+            return True
+        return False
+
+    def close(self, char: str) -> bool:
+        """A closing bracket. Is it read with that? It may belong to what surrounds the outermost value."""
+        kind = CLOSERS[char]
+        if not self.is_open(kind):
+            if not self.levels or (self._notation.place != "alone" and char in ")]"):
+                self.finish()
+                return False
+            self.output.note(repair.EXTRA_CLOSER)
+            return True
+        while self.levels[-1].kind != kind:
+            self.output.note(repair.MISSING_CLOSER)
+            self.close_level()
+        self.close_level()
+        self.end_value()
+        return True
+
+    def finish(self) -> None:
+        """The outermost value ends here, with everything that is open in it."""
+        if not self.levels:
+            self.write_nothing()
+        while self.levels:
+            self.output.note(repair.MISSING_CLOSER)
+            self.close_level()
+        self.done = True
+
     def drop_comma(self) -> None:
         """No member follows the comma."""
         if self.gap:
             self.output.note(repair.EXTRA_COMMA)
             self.output.write("".join(self.gap[1:]))
             self.gap.clear()
-
-    def see_comma(self) -> None:
-        """A comma, written or missing, makes a tuple of what stands in parentheses."""
-        level = self.levels[-1]
-        if level.is_undecided:
-            level.is_undecided = False
-            self.output.release()
 
     def open_level(self, char: str) -> None:
         self.write_gap()
@@ -124,8 +182,13 @@ class ValueWriter:
             self.output.note(repair.PYTHON_LITERAL)
             self.output.hold()
         self.output.write(OPENERS_WRITTEN[char])
+        self.place = "key" if char == "{" else "value"
 
     def close_level(self) -> None:
+        if self.place == "colon":
+            self.supply_value()
+        elif self.in_object and self.place == "value":
+            self.supply_null()
         self.drop_comma()
         level = self.levels.pop()
         self._num_open[level.kind] -= 1
@@ -136,6 +199,7 @@ class ValueWriter:
                 self.output.release()
             self.output.write(_CLOSERS_WRITTEN[level.kind])
         self._end_fit(level.fits)
+        self.place = "separator"
 
     def open_key(self, style: StringStyle | None) -> None:
         """`style` None: the key has no quotes."""
@@ -154,6 +218,7 @@ class ValueWriter:
         if level.types is not None:
             level.key = json.loads(self.output.held())
             self.output.release()
+        self.place = "colon"
 
     def open_string(self, style: StringStyle) -> None:
         self.write_gap()

@@ -44,6 +44,9 @@ class Role(Enum):
     MESSAGE_END = auto()
 
 
+_CALL = frozenset({Role.CALL})
+
+
 @dataclass(frozen=True, slots=True)
 class Ends:
     """What may stand behind a body, and what ends one that was not closed."""
@@ -72,9 +75,10 @@ class Entry:
     roles: frozenset[Role]
     pattern: Pattern
     special: bool = False
-    literal: str = ""
+    opened: re.Pattern[str] | None = None  # the first marker of a header, complete
     call: CompiledCall | None = None
     known_name: bool = False
+    loose: bool = False  # the opener before the head is missing
     first_only: bool = False
     ends_reasoning: bool = False
 
@@ -156,7 +160,6 @@ def _marker_entries(dialect: Dialect) -> list[Entry]:
             frozenset(roles[literal]),
             pat.marker(literal),
             special=literal in special,
-            literal=literal,
             first_only=literal in bare,
             ends_reasoning=literal in enders or literal in special,
         )
@@ -166,21 +169,29 @@ def _marker_entries(dialect: Dialect) -> list[Entry]:
 
 def _call_entries(dialect: Dialect, compiled: CompiledCall) -> list[Entry]:
     call = compiled.call
-    section_opens = tuple(o for s in dialect.sections for o in s.opens)
-    section = [pat.optional(pat.sequence(_any(section_opens), pat.space()))] if section_opens else []
-    opener = [_any(call.opens), pat.space()] if call.opens else []
-    first = (section_opens or call.opens or tuple(first_literal(h) for h in call.heads) or ("",))[0]
-    special = first in dialect.special
+    sections = tuple(opener for section in dialect.sections for opener in section.opens)
+    starts = (*sections, *(call.opens or [first_literal(h) for h in call.heads if first_literal(h)]))
+    special = any(start in dialect.special for start in starts)
+    opened = re.compile(_any(starts).full) if starts else None
 
+    section = [_any(sections), pat.space()] if sections else []
+    if call.opens:
+        lead = [*([pat.optional(pat.sequence(*section))] if section else []), _any(call.opens), pat.space()]
+    else:
+        lead = section
     entries = []
     for head in call.heads or ("",):
-        tail = [*_head(head), *_body_start(compiled)]
-        pattern = pat.sequence(*section, *opener, *tail)
-        entries.append(Entry(frozenset({Role.CALL}), pattern, special, first, compiled, call.known_name))
-        if opener and head and "missing_call_open" in dialect.recovery:
-            loose = pat.sequence(*tail)
-            entries.append(Entry(frozenset({Role.CALL}), loose, False, head, compiled, known_name=True))
+        rest = [*_head(head), *_body_start(compiled)]
+        pattern = pat.sequence(*lead, *rest)
+        entries.append(Entry(_CALL, pattern, special, opened, compiled, call.known_name))
+        if head and (_may_lack_opener(dialect, call) or (section and not call.opens)):
+            bare = re.compile(pat.marker(first_literal(head)).full)
+            entries.append(Entry(_CALL, pat.sequence(*rest), False, bare, compiled, known_name=True, loose=True))
     return entries
+
+
+def _may_lack_opener(dialect: Dialect, call: Call) -> bool:
+    return bool(call.opens) and "missing_call_open" in dialect.recovery
 
 
 def _head(head: str) -> list[Pattern]:
@@ -231,11 +242,12 @@ def _header_entries(dialect: Dialect) -> tuple[list[Entry], CompiledCall | None]
     header = _header_pattern(messages)
     role = frozenset({Role.HEADER})
     started = pat.sequence(_any(messages.starts), header)
-    entries = [Entry(role, started, special, messages.starts[0])]
+    entries = [Entry(role, started, special, re.compile(_any(messages.starts).full))]
     for opening in messages.openings:
         bare = pat.sequence(pat.ahead_of(pat.lit(opening)), header)
         bare = Pattern(bare.full, bare.partial, frozenset({opening[:2]}))
-        entries.append(Entry(role, bare, special, opening, first_only=opening not in dialect.special))
+        opened = re.compile(pat.lit(opening).full)
+        entries.append(Entry(role, bare, special, opened, first_only=opening not in dialect.special))
 
     compiled = None
     if messages.body is not None:

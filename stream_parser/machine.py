@@ -15,7 +15,6 @@ from stream_parser.dialect import Region, Route
 from stream_parser.events import ContentDelta, ReasoningDelta
 from stream_parser.grammar import CompiledCall, Entry, Grammar, Role, Table
 from stream_parser.json_bodies import CounterReader
-from stream_parser.patterns import marker
 from stream_parser.readers import make_reader
 
 _COUNTED = re.compile(r"functions\..+:\d+")
@@ -23,6 +22,7 @@ _COUNTED = re.compile(r"functions\..+:\d+")
 
 class Machine:
     __slots__ = (
+        "_after_call",
         "_answer_open",
         "_between_messages",
         "_blank",
@@ -64,6 +64,7 @@ class Machine:
         self._edge = True  # nothing but blanks since the start or the last marker
         self._fresh = True  # nothing at all but blanks so far
         self._content_said = False
+        self._after_call = False  # nothing but blanks and markers since a call ended
         self._answer_open = False
         self._between_messages = False
         self._owes_close = False  # a call ended the reasoning; its closer may still come
@@ -162,7 +163,7 @@ class Machine:
                 self._say(text[start:at])
                 start = at
             hit = self._table.full.match(text, at)
-            if hit is not None and (self._final or not self._may_grow(hit)):
+            if hit is not None and self._is_decided(hit):
                 entry = self._entry(hit)
                 role = self._role(entry, hit)
                 if role is not None:
@@ -175,30 +176,34 @@ class Machine:
                     self._say(text[start:at])
                     self._pos = at
                     return True
-                if self._is_cut_call(text, at):
+                if self._is_cut_markup(text, at):
                     self._say(text[start:at])
                     self._mark()
                     self._pos = len(text)
                     return False
             at += 1
 
-    def _may_grow(self, hit: re.Match[str]) -> bool:
-        """All the text from here on may also be the beginning of a longer marker."""
-        return self._table.partial.match(hit.string, hit.start()) is not None
+    def _is_decided(self, hit: re.Match[str]) -> bool:
+        """False while all the text from here on may also be the beginning of a longer marker."""
+        if self._table.partial.match(hit.string, hit.start()) is None:
+            return True
+        return bool(self._final) and not self._is_cut_markup(hit.string, hit.start())
 
     def _entry(self, hit: re.Match[str]) -> Entry:
         assert hit.lastgroup is not None
         return self._table.entries[int(hit.lastgroup[1:])]
 
-    def _is_cut_call(self, text: str, at: int) -> bool:
-        """A header that the end of the text cut off is markup, if its first marker is whole and it was no prose."""
+    def _is_cut_markup(self, text: str, at: int) -> bool:
+        """Whether the beginning of a marker with which the text ends is markup that was cut off, and not prose."""
+        if self._final == "cut" and self._edge and not self._fresh:
+            return True
         for entry in self._table.entries:
-            if entry.call is None and Role.HEADER not in entry.roles:
+            if entry.opened is None or not entry.opened.match(text, at):
                 continue
-            if not entry.literal or not re.compile(marker(entry.literal).full).match(text, at):
-                continue
-            if entry.special or (self._final == "cut" and not entry.known_name):
+            if entry.special:
                 return True
+            if self._final == "cut":
+                return not entry.loose or any(name in text[at:] for name in self.writer.tools.names)
         return False
 
     def _role(self, entry: Entry, hit: re.Match[str]) -> Role | None:
@@ -240,7 +245,7 @@ class Machine:
         return self._edge or sure
 
     def _names_a_call(self, entry: Entry, hit: re.Match[str]) -> bool:
-        if not entry.known_name:
+        if not entry.known_name or (entry.loose and self._after_call):
             return True
         name = self._captured(hit, "name")
         return not name or name in self.writer.tools.names
@@ -383,6 +388,7 @@ class Machine:
     def _close_body(self, body: BodyReader) -> None:
         self._body = None
         self._mark()
+        self._after_call = True
         if body.leftover:
             self._text, self._pos = body.leftover + self._text[self._pos :], 0
 
@@ -443,6 +449,7 @@ class Machine:
         self._leave_edge()
 
     def _leave_edge(self) -> None:
+        self._after_call = False
         if self._edge:
             self._edge = self._fresh = False
             self._table = self._choose_table()

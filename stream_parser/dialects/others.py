@@ -254,7 +254,7 @@ REACT = Dialect(
     name="react",
     families=("ReAct prompts",),
     syntax="Thought: TEXT\\nAction: NAME\\nAction Input: OBJECT or text",
-    reasoning=(Span(opens=("Thought:",), closes=(), after_open=" ", after_close="\n"),),
+    reasoning=(Span(opens=("Thought:",), after_open=" "),),
     answer=(Span(opens=("Final Answer:",), ends_reasoning=True, after_open=" "),),
     calls=(
         Call(

@@ -103,6 +103,10 @@ def _warnings(fields: Fields, tool_choice: ToolChoice) -> tuple[str, ...]:
     response_format = fields.object("response_format")
     if response_format is not None and response_format.required_string("type") != "text":
         warnings.append("response_format is ignored: decoding cannot force a format yet")
+    if not fields.boolean("parallel_tool_calls", True):
+        warnings.append("parallel_tool_calls is ignored: the model may write several calls")
+    if fields.get("functions") is not None:
+        warnings.append("functions is ignored: send tools")
     return tuple(warnings)
 
 

@@ -150,6 +150,8 @@ def test_tool_choice_in_every_spelling(choice, expected):
 def test_what_decoding_cannot_force_yet_is_said_in_a_warning():
     turn = decode_chat(chat_body(tools=[weather_tool()], tool_choice="required"))
     assert "tool_choice" in turn.warnings[0]
+    turn = decode_chat(chat_body(parallel_tool_calls=False, functions=[]))
+    assert [warning.split()[0] for warning in turn.warnings] == ["parallel_tool_calls", "functions"]
     turn = decode_chat(chat_body(response_format={"type": "json_object"}))
     assert "response_format" in turn.warnings[0]
     assert decode_chat(chat_body(response_format={"type": "text"}, tool_choice="auto")).warnings == ()

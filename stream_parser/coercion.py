@@ -5,6 +5,8 @@ What is not certain stays as it is; whether it then fits is for `schema_check` t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stream_parser import repair
 from stream_parser.json_text import Scalar, is_number, quoted, read_scalar
 from stream_parser.json_value import JsonError, Number, Value, dump, parse, type_name
@@ -13,7 +15,15 @@ from stream_parser.schema_types import TypeSet
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 
 
-def fit(text: str, types: TypeSet | None) -> str:
+# Reads text as a literal in another spelling than JSON's, as JSON; None: it is none.
+LiteralReader = Callable[[str], str | None]
+
+
+def no_literal(_text: str) -> None:
+    return None
+
+
+def fit(text: str, types: TypeSet | None, read_literal: LiteralReader = no_literal) -> str:
     """JSON text of the type that the schema wants, or `text` itself where it fits already or no change is certain."""
     if types is None or types.is_unknown:
         return text
@@ -21,24 +31,24 @@ def fit(text: str, types: TypeSet | None) -> str:
         value = parse(text)
     except JsonError:
         return text
-    changed = coerce(value, types)
+    changed = coerce(value, types, read_literal)
     return text if changed == value else dump(changed)
 
 
-def coerce(value: Value, types: TypeSet | None) -> Value:
+def coerce(value: Value, types: TypeSet | None, read_literal: LiteralReader = no_literal) -> Value:
     """The value with every part brought to its declared type, where that is certain."""
     if types is None or types.is_unknown:
         return value
     if types.allows(type_name(value)):
-        return _coerce_parts(value, types)
+        return _coerce_parts(value, types, read_literal)
     if isinstance(value, str):
-        changed = _coerce_text(value, types)
+        changed = _coerce_text(value, types, read_literal)
         if changed is not value:
             return changed
     if "array" not in types.types or value is None or isinstance(value, list):
         return value
     items = types.items
-    changed = coerce(value, items)
+    changed = coerce(value, items, read_literal)
     return [changed] if items is None or items.allows(type_name(changed)) else value
 
 
@@ -57,15 +67,15 @@ def _allows_text(json_text: str, types: TypeSet) -> bool:
     return types.allows(type_name(parse(json_text)))
 
 
-def _coerce_parts(value: Value, types: TypeSet) -> Value:
+def _coerce_parts(value: Value, types: TypeSet, read_literal: LiteralReader) -> Value:
     if isinstance(value, list):
-        return [coerce(item, types.items) for item in value]
+        return [coerce(item, types.items, read_literal) for item in value]
     if isinstance(value, dict):
-        return {key: coerce(item, types.property(key)) for key, item in value.items()}
+        return {key: coerce(item, types.property(key), read_literal) for key, item in value.items()}
     return value
 
 
-def _coerce_text(text: str, types: TypeSet) -> Value:
+def _coerce_text(text: str, types: TypeSet, read_literal: LiteralReader) -> Value:
     """What the text of a string spells, if the schema wants that and no string; else the same object."""
     word = text.strip()
     if is_number(word) and types.allows(type_name(Number(word))):
@@ -74,11 +84,20 @@ def _coerce_text(text: str, types: TypeSet) -> Value:
         return _BOOLEANS[word]
     if word in ("null", "None") and "null" in types.types:
         return None
-    if word[:1] in ("{", "["):
-        try:
-            value = parse(word)
-        except JsonError:
-            return text
-        if types.allows(type_name(value)):
-            return _coerce_parts(value, types)
+    if word[:1] in ("{", "[", "("):
+        value = _parse_container(word, read_literal)
+        if value is not None and types.allows(type_name(value)):
+            return _coerce_parts(value, types, read_literal)
     return text
+
+
+def _parse_container(word: str, read_literal: LiteralReader) -> Value:
+    """None for text that is no container after all."""
+    try:
+        return parse(word)
+    except JsonError:
+        literal = read_literal(word)
+    try:
+        return None if literal is None else parse(literal)
+    except JsonError:
+        return None

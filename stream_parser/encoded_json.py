@@ -9,7 +9,6 @@ import re
 from typing import Literal
 
 from stream_parser import repair
-from stream_parser.json_text import escaped
 from stream_parser.string_style import read_escape
 from stream_parser.value_machine import ValueMachine
 
@@ -78,7 +77,7 @@ class EncodedJson:
             return
         if complete and self._held:
             held, self._held = self._held, ""
-            self._pass(held)
+            self._pass(held, held)
         if self._mode == "blank" and complete:
             self._close()
         else:
@@ -88,13 +87,13 @@ class EncodedJson:
     def _read(self, text: str, pos: int) -> int:
         run = _RUN.match(text, pos)
         if run is not None:
-            return pos + self._pass(run[0])
+            return pos + self._pass(run[0], run[0])
         char = text[pos]
         if char == "\\":
             self._held = char
             return pos + 1
         if not self._closer or not self._ends_at(char):
-            return pos + self._pass(char)
+            return pos + self._pass(char, char)
         if char == '"' and self._start == "{":
             # The quotes inside are not escaped, so the one in front was a stray one.
             self._machine.output.note(repair.QUOTES)
@@ -110,19 +109,21 @@ class EncodedJson:
     def _read_escape(self) -> None:
         escape = read_escape(self._held, "json")
         if escape is not None:
-            rest = self._held[escape.length :]
+            raw, rest = self._held[: escape.length], self._held[escape.length :]
             self._held = ""
             decoded = decode_escape(escape.text)
-            if self._pass(decoded) < len(decoded) and self._machine.stopped:
+            if self._pass(decoded, raw) < len(decoded) and self._machine.stopped:
                 self._machine.force(decoded)
                 self._update()
-            self.feed(rest, 0)
+            end = self.feed(rest, 0)
+            while self.stopped:
+                end = self.force(rest, end)
 
-    def _pass(self, text: str) -> int:
-        """Hand decoded text on; returns how much of it was read."""
+    def _pass(self, text: str, raw: str) -> int:
+        """Hand decoded text on; returns how much of it was read. `raw`: the same before decoding."""
         machine = self._machine
         if self._mode == "blank":
-            return self._begin(text)
+            return self._begin(text, raw)
         end = machine.feed(text)
         if self._quote and text[end:].strip():
             machine.output.note(repair.STRAY_TEXT)
@@ -140,19 +141,19 @@ class EncodedJson:
         self.stopped = self._machine.stopped
         self.done = self._machine.done and not self._quote
 
-    def _begin(self, text: str) -> int:
+    def _begin(self, text: str, raw: str) -> int:
         """The first text that is not blank says whether the string holds an object."""
         word = text.lstrip()
         if not word:
-            self._start += text
+            self._start += raw
         elif word[0] in "{[":
             self._mode = "encoded"
             self._start = ""
             self._machine.output.note(repair.DOUBLE_ENCODED)
-            self._pass(word)
+            self._pass(word, word)
         else:
             self._mode = "plain"
-            self._machine.feed(self._quote + escaped(self._start + text))
+            self._machine.feed(self._quote + self._start + raw)
         return len(text)
 
     def _close(self) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from stream_parser.encoded_json import QUOTES, EncodedJson
+from stream_parser.literals import read_literal
 from stream_parser.schema_types import TypeSet
 from stream_parser.value_machine import ValueMachine
 from stream_parser.value_writer import Notation
@@ -43,8 +44,8 @@ class ValueScanner(Protocol):
     def end(self, complete: bool) -> None: ...
 
 
-_ARGUMENTS = Notation(empty="{}")
-_ANY_VALUE = Notation()
+_ARGUMENTS = Notation(empty="{}", read_literal=read_literal)
+_ANY_VALUE = Notation(read_literal=read_literal)
 
 
 class JsonScanner:
@@ -80,6 +81,7 @@ class JsonScanner:
             pos = self._start(text, pos)
         pos = self._target.feed(text, pos)
         if self._machine.meets_escape and self._target is self._machine:
+            self._machine.unescapes = False
             self._target = EncodedJson(self._machine, "")
             pos = self._target.feed(text, pos)
         return pos

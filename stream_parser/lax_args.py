@@ -7,6 +7,7 @@ ends at the next delimiter.
 from __future__ import annotations
 
 from stream_parser import repair
+from stream_parser.literals import read_literal
 from stream_parser.schema import ToolSchema
 from stream_parser.string_style import StringStyle
 from stream_parser.value_machine import ValueMachine
@@ -24,5 +25,5 @@ class LaxScanner(ValueMachine):
 
     def __init__(self, *, delimiter: str, tool: ToolSchema | None = None, stops: str = "") -> None:
         style = StringStyle("none", delimiter=delimiter)
-        notation = Notation(delimiter=style, words="schema", native=_NATIVE, empty="{}")
+        notation = Notation(delimiter=style, words="schema", native=_NATIVE, empty="{}", read_literal=read_literal)
         super().__init__(notation, stops=stops, types=tool.types if tool else None)

@@ -7,14 +7,15 @@ breaks in strings, quotes inside quotes, bare words and JSON's literals are unde
 from __future__ import annotations
 
 from stream_parser import repair
+from stream_parser.literals import read_literal
 from stream_parser.schema_types import TypeSet
 from stream_parser.string_style import PYTHON_STYLES
 from stream_parser.value_machine import ValueMachine
 from stream_parser.value_writer import Notation
 
 _NATIVE = frozenset({repair.QUOTES, repair.PYTHON_LITERAL, repair.ESCAPE, repair.EXTRA_COMMA})
-_KEYWORD = Notation(styles=PYTHON_STYLES, place="keyword_argument", native=_NATIVE)
-_POSITIONAL = Notation(styles=PYTHON_STYLES, place="argument", native=_NATIVE)
+_KEYWORD = Notation(styles=PYTHON_STYLES, place="keyword_argument", native=_NATIVE, read_literal=read_literal)
+_POSITIONAL = Notation(styles=PYTHON_STYLES, place="argument", native=_NATIVE, read_literal=read_literal)
 
 
 class PythonScanner(ValueMachine):

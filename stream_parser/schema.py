@@ -13,6 +13,7 @@ from stream_parser import repair
 from stream_parser.coercion import coerce
 from stream_parser.events import Outcome
 from stream_parser.json_value import JsonError, dump, parse
+from stream_parser.literals import read_literal
 from stream_parser.schema_check import SchemaChecker
 from stream_parser.schema_types import Schema, TypeSet
 from stream_parser.typing_rules import TypingRules, type_value
@@ -77,7 +78,7 @@ def check(tool: ToolSchema | None, arguments: str, streamed: str) -> tuple[str, 
     fault = tool.checker.first_fault(value) if tool else ""
     if not fault or not tool:
         return arguments, "ok", ""
-    changed = coerce(value, tool.types)
+    changed = coerce(value, tool.types, read_literal)
     text = dump(changed)
     if changed != value and text.startswith(streamed) and not tool.checker.first_fault(changed):
         return text, "repaired", repair.COERCED_TYPE

@@ -8,36 +8,40 @@ text.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from stream_parser import repair
 from stream_parser.coercion import fit
 from stream_parser.json_text import quoted, read_scalar
 from stream_parser.json_value import JsonError, parse, type_name
-from stream_parser.python_args import PythonScanner
+from stream_parser.literals import read_literal
 from stream_parser.schema_types import TypeSet
 
 # What the wire says: nothing; nothing, but it writes Python; this is a string; this is JSON.
 TypingRules = Literal["schema", "python", "attr_string", "attr_json"]
 
+_WHOLE_NUMBER = re.compile(r"(-?[0-9]+)\.0+")
 _NO_STRING = '{["-0123456789'
-# Repairs after which a text still counts as the container that it looks like.
-_HARMLESS = frozenset(
-    {repair.QUOTES, repair.NUMBER, repair.EXTRA_COMMA, repair.UNQUOTED_KEY, repair.CONTROL_CHARACTER, repair.ESCAPE,
-     repair.SURROGATE, repair.COMMENT, repair.NOT_A_NUMBER, repair.INNER_QUOTE, repair.PYTHON_LITERAL}
-)  # fmt: skip
 
 
 def type_value(raw: str, types: TypeSet | None, rules: TypingRules = "schema") -> str:
     """JSON text for `raw`. O(len(raw)); never raises."""
-    if rules == "attr_string" or (types is not None and types.is_string_only):
+    if rules == "attr_string":
+        return quoted(raw)
+    if rules == "attr_json" and raw.strip()[:1] == '"' and _as_json(raw.strip()):
+        return raw.strip()
+    if types is not None and types.is_string_only:
         return quoted(raw)
     if types is None or types.is_unknown:
         return _undeclared(raw, rules)
     if "string" in types.types:
         return raw if _is_json_of_another_type(raw, types) else quoted(raw)
     text = _spelled(raw)
-    return quoted(raw) if text is None else fit(text, types)
+    if text is None:
+        return quoted(raw)
+    whole = _WHOLE_NUMBER.fullmatch(text)
+    return whole[1] if whole and "number" not in types.types else fit(text, types, read_literal)
 
 
 def _undeclared(raw: str, rules: TypingRules) -> str:
@@ -68,7 +72,7 @@ def _spelled(raw: str) -> str | None:
     scalar = read_scalar(word)
     if scalar is not None:
         return None if scalar.reason == repair.NOT_A_NUMBER else scalar.text
-    return _as_python(word) if word[0] in "{[('\"" else None
+    return read_literal(word)
 
 
 def _as_json(word: str) -> str | None:
@@ -77,13 +81,4 @@ def _as_json(word: str) -> str | None:
     except JsonError:
         return None
     # Half a surrogate pair is JSON, but no text that may be passed on.
-    return word if "\\ud" not in word.lower() else _as_python(word)
-
-
-def _as_python(word: str) -> str | None:
-    scanner = PythonScanner(keyword=False)
-    end = scanner.feed(word)
-    if not scanner.done:
-        scanner.end(True)
-    is_whole = end == len(word) and not scanner.surplus
-    return scanner.take() if is_whole and _HARMLESS.issuperset(scanner.reasons) else None
+    return word if "\\ud" not in word.lower() else read_literal(word)

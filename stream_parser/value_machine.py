@@ -21,15 +21,14 @@ from stream_parser.word_reader import STRING_PREFIXES, WordReader
 
 _SPACES = " \t\r\n"
 _BLANK = re.compile(f"[{_SPACES}]+")
-_MEMBER_STARTS = frozenset("-_{[(") | OPENERS
 _BARE_KEY = r"[^\s:=,{{}}\[\]()\"'{stops}]+"
 
 
 class ValueMachine:
     """One value. `feed` until `done`, and `end` when the input is over.
 
-    `surplus` is text that was read beyond the value's end. `meets_escape`: a key begins with a backslash, which
-    `unescapes` says somebody else can deal with.
+    `surplus`: text read beyond the value's end. `meets_escape`: a key begins with a backslash, which `unescapes` says
+    somebody else can deal with.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class ValueMachine:
         self.meets_escape = False
         self._notation = notation
         self._stops = stops
-        self._unescapes = unescapes
+        self.unescapes = unescapes
         self._writer = ValueWriter(notation, stops, types)
         self.output = self._writer.output
         self._string = StringReader(self.output.pieces, self.output.note)
@@ -48,6 +47,7 @@ class ValueMachine:
         self._comment = CommentReader()
         self._bare_key = re.compile(_BARE_KEY.format(stops=re.escape(stops)))
         self._step: Callable[[str, int], int] = self._at_place
+        self._key: list[str] = []  # of a key without quotes
         self._matched = ""  # of the delimiter that arrives
         self._replays = 0
 
@@ -69,7 +69,7 @@ class ValueMachine:
         if self._step == self._in_word:
             self._word.force(char)
         elif self._step == self._in_bare_key:
-            self.output.write(escaped(char))
+            self._key.append(char)
         elif self._begins_delimiter(char) and self._writer.place in ("value", "key"):
             self._matched = char
             self._step = self._in_delimiter
@@ -95,7 +95,7 @@ class ValueMachine:
 
     @property
     def reasons(self) -> list[str]:
-        """Codes of `repair` for what was changed, in the order in which it came up."""
+        """Codes of `repair`, in the order in which they came up."""
         return self.output.reasons
 
     # What is read. Each step reads text from `pos` and returns where to go on.
@@ -148,7 +148,7 @@ class ValueMachine:
             self._begin_string(style)
         elif char == ",":
             self.output.note(repair.EXTRA_COMMA)
-        elif char == "\\" and self._unescapes:
+        elif char == "\\" and self.unescapes:
             self.meets_escape = self.stopped = True
             return pos
         elif self._begins_delimiter(char):
@@ -175,7 +175,7 @@ class ValueMachine:
     def _read_separator(self, char: str, pos: int) -> int:
         if char == ",":
             self._writer.next_member([","])
-        elif char.isalnum() or char in _MEMBER_STARTS or self._begins_delimiter(char):
+        elif self._begins_member(char):
             self.output.note(repair.MISSING_COMMA)
             self.output.write(",")
             self._writer.next_member([])
@@ -183,6 +183,11 @@ class ValueMachine:
         else:
             self._take_odd(char)
         return pos + 1
+
+    def _begins_member(self, char: str) -> bool:
+        if char in OPENERS_WRITTEN:
+            return not self._writer.in_object
+        return char.isalnum() or char in "-_" or char in OPENERS or self._begins_delimiter(char)
 
     def _at_arrow(self, text: str, pos: int) -> int:
         """Behind the "=" that stands for a colon: "=>" may do so as well."""
@@ -212,15 +217,14 @@ class ValueMachine:
     def _in_bare_key(self, text: str, pos: int) -> int:
         run = self._bare_key.match(text, pos)
         if run is not None:
-            self.output.write(escaped(run[0]))
+            self._key.append(run[0])
             pos = run.end()
         if pos == len(text):
             return pos
         if text[pos] in self._stops:
             self.stopped = True
         else:
-            self._writer.close_key()
-            self._step = self._at_place
+            self._end_bare_key()
         return pos
 
     def _in_delimiter(self, text: str, pos: int) -> int:
@@ -241,28 +245,18 @@ class ValueMachine:
         comment = self._comment
         pos = comment.feed(text, pos)
         if comment.is_comment:
-            self.output.note(repair.COMMENT)
+            self.output.note(comment.reason)
         if comment.closed:
             self._step = self._at_place
             if not comment.is_comment:
                 self._take_odd(comment.char)
         return pos
 
-    def _in_fence(self, text: str, pos: int) -> int:
-        if text[pos] == "`" or text[pos].isalnum():
-            return pos + 1
-        self._step = self._at_place
-        return pos
-
     # What to do about it.
 
     def _begin_string(self, style: StringStyle) -> None:
-        is_key = self._writer.place == "key"
-        if is_key:
-            self._writer.open_key(style)
-        else:
-            self._writer.open_string(style)
-        self._string.open(style, self._writer.context(is_key, not self._replays))
+        self._writer.open_string(style)
+        self._string.open(style, self._writer.context(not self._replays))
         self._step = self._in_string
 
     def _begin_prefixed_string(self, prefix: str, quote: str) -> None:
@@ -271,17 +265,13 @@ class ValueMachine:
         self._begin_string(styles.get(quote, self._notation.styles[quote]))
 
     def _end_string(self) -> None:
-        if self._writer.place == "key":
-            self._writer.close_key()
-        else:
-            self._writer.close_string()
-            self._writer.end_value()
+        self._writer.close_string()
         self._step = self._at_place
         self._replay(self._string.rest)
 
     def _begin_word(self, first: str) -> None:
         self._writer.write_gap()
-        self._word.open(self._writer.context(False, not self._replays))
+        self._word.open(self._writer.context(not self._replays))
         self._word.begin(first)
         self._step = self._in_word
 
@@ -292,6 +282,11 @@ class ValueMachine:
         self._step = self._at_place
         self._replay(self._word.rest)
 
+    def _end_bare_key(self) -> None:
+        self.output.write(escaped("".join(self._key)))
+        self._writer.close_key()
+        self._step = self._at_place
+
     def _begins_delimiter(self, char: str) -> bool:
         return self._notation.delimiter is not None and self._notation.delimiter.delimiter[0] == char
 
@@ -299,13 +294,13 @@ class ValueMachine:
         """`text` has no business here: a fence, the beginning of a word or key without quotes, or rubbish."""
         if self._writer.place == "value":
             if text == "`" and not self._writer.levels:
-                self.output.note(repair.CODE_FENCE)
-                self._step = self._in_fence
+                self._comment.open(text, needs_blank=False)
+                self._step = self._in_comment
             else:
                 self._begin_word(text)
         elif self._writer.place == "key" and text not in "{[(:\\":
             self._writer.open_key(None)
-            self.output.write(escaped(text))
+            self._key = [text]
             self._step = self._in_bare_key
         else:
             self.output.note(repair.STRAY_TEXT)
@@ -335,11 +330,13 @@ class ValueMachine:
                 return False
             self._word.end()
             self._end_word()
+        elif step == self._in_bare_key:
+            if not complete:
+                self.output.write(escaped("".join(self._key)))
+                return False
+            self._end_bare_key()
         elif not complete:
             return False
-        elif step == self._in_bare_key:
-            self._writer.close_key()
-            self._step = self._at_place
         elif step == self._in_delimiter:
             self._step = self._at_place
             self._take_odd(self._matched)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stream_parser import repair
-from stream_parser.coercion import fit, read_word
+from stream_parser.coercion import LiteralReader, fit, no_literal, read_word
 from stream_parser.json_text import Scalar, escaped, is_scalar_prefix, is_word_prefix, quoted, read_scalar
 from stream_parser.quote_rule import Place, QuoteContext
 from stream_parser.scan_output import ScanOutput
@@ -28,6 +28,7 @@ _CLOSERS_WRITTEN = {"{": "}", "[": "]", "(": "]"}
 class Notation:
     """How values are written. `native`: reasons that are no repair here. `words`: does a bare word mean what it spells,
     or what the schema wants? `place`: of the outermost value. `empty`: what stands for an outermost value that is none.
+    `read_literal` reads text in the place of a container.
     """
 
     styles: Mapping[str, StringStyle] = field(default_factory=lambda: ESCAPED_STYLES)
@@ -36,6 +37,7 @@ class Notation:
     place: Place = "alone"
     native: frozenset[str] = frozenset()
     empty: Literal["{}", "null"] = "null"
+    read_literal: LiteralReader = no_literal
 
 
 # What is due next, where no string, word, key or comment is being read.
@@ -79,10 +81,10 @@ class ValueWriter:
     def is_open(self, kind: str) -> bool:
         return self._num_open[kind] > 0
 
-    def context(self, is_key: bool, with_stops: bool) -> QuoteContext:
+    def context(self, with_stops: bool) -> QuoteContext:
         place: Place = self._notation.place
         if self.levels:
-            place = "key" if is_key else "member" if self.in_object else "item"
+            place = "key" if self.place == "key" else "member" if self.in_object else "item"
         closers = "".join(closer for closer, kind in CLOSERS.items() if self._num_open[kind])
         return QuoteContext(place, closers, self._stops if with_stops else "", fresh=True)
 
@@ -221,6 +223,10 @@ class ValueWriter:
         self.place = "colon"
 
     def open_string(self, style: StringStyle) -> None:
+        """A key or a value begins with its quote."""
+        if self.place == "key":
+            self.open_key(style)
+            return
         self.write_gap()
         if not style.is_json:
             self.output.note(repair.QUOTES)
@@ -228,8 +234,12 @@ class ValueWriter:
         self.output.write('"')
 
     def close_string(self) -> None:
+        if self.place == "key":
+            self.close_key()
+            return
         self.output.write('"')
         self._end_fit(self._fits)
+        self.end_value()
 
     def write_word(self, word: str) -> None:
         types = self.value_types()
@@ -280,7 +290,7 @@ class ValueWriter:
         if types is None:
             return
         text = self.output.held()
-        fitting = fit(text, types)
+        fitting = fit(text, types, self._notation.read_literal)
         if fitting != text:
             self.output.note(repair.COERCED_TYPE)
         self.output.replace(fitting)

@@ -85,6 +85,14 @@ def _blank_end(text: str, pos: int) -> int:
     return blank.end()
 
 
+def _string_end(held: str, start: int) -> int:
+    """The index behind the string that begins at `start`, or behind all text if that is not enough."""
+    pos = start + 1
+    while pos < len(held) and held[pos] != held[start]:
+        pos += 2 if held[pos] == "\\" else 1
+    return min(pos + 1, len(held))
+
+
 def _before_comment(held: str, start: int) -> Role | None:
     if held[start] == "#":
         return Role.CLOSE if "\n" in held[:start] else Role.INNER
@@ -146,12 +154,12 @@ def _after_comma(held: str, pos: int, context: QuoteContext) -> Role | None:
 
 def _before_key(held: str, start: int) -> Role | None:
     """Is the string behind the comma a key? In `print("a", "b")` it is none."""
-    close = held.find(held[start], start + 1)
-    after = _blank_end(held, close + 1) if close > 0 else len(held)
+    end = _string_end(held, start)
+    after = _blank_end(held, end)
     if after == len(held):
         return None
     char = held[after]
-    is_value = after > close + 1 and (char in _VALUE_STARTS or char in OPENERS)
+    is_value = after > end and (char in _VALUE_STARTS or char in OPENERS)
     return Role.CLOSE if char in ":=" or is_value else Role.INNER
 
 
@@ -202,8 +210,7 @@ def _before_string(held: str, start: int, context: QuoteContext) -> Role | None:
             return None
         if held[after] in ends:
             return Role.INNER
-    close = held.find(held[start], start + 1)
-    after = _blank_end(held, close + 1) if close > 0 else len(held)
+    after = _blank_end(held, _string_end(held, start))
     if after == len(held):
         return None
     char = held[after]

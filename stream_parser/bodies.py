@@ -81,9 +81,9 @@ class BodyReader:
                     continue
                 self.status = Status.DONE
                 return pos
-            if ends.partial.match(text, pos):
+            if ends.boundary_partial.match(text, pos):
                 return start
-            if text[pos] not in _SURPLUS:
+            if text[pos] not in _SURPLUS or ends.boundary.match(text, pos):
                 self.status = Status.DONE
                 return start
             pos += 1

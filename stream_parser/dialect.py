@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from stream_parser.patterns import plain
+
 Recovery: TypeAlias = Literal[
     "missing_section_open",  # calls also stand outside their section
     "missing_call_open",  # a call may begin at its head, if the name is a declared tool
@@ -214,4 +216,4 @@ class Dialect:
         if self.prompt_opens:
             return self.prompt_opens
         span = self.reasoning[0] if self.reasoning else None
-        return span.opens[0].replace("{suffix}", "") + span.after_open if span and span.opens else ""
+        return plain(span.opens[0]) + span.after_open if span and span.opens else ""

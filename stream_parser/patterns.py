@@ -55,6 +55,11 @@ def space() -> Pattern:
     return Pattern(rf"\s{{0,{MAX_SPACE}}}", rf"\s{{0,{MAX_SPACE}}}\Z", frozenset(), nullable=True)
 
 
+def newlines(limit: int) -> Pattern:
+    """Up to `limit` line breaks."""
+    return Pattern(rf"\n{{0,{limit}}}", rf"\n{{0,{limit}}}\Z", frozenset({"\n"}), nullable=True)
+
+
 def optional(pattern: Pattern) -> Pattern:
     return Pattern(f"(?:{pattern.full})?", pattern.partial, pattern.heads, nullable=True)
 
@@ -169,6 +174,11 @@ def marker(text: str) -> Pattern:
         elif piece:
             parts.append(lit(piece))
     return sequence(*parts)
+
+
+def plain(marker_text: str) -> str:
+    """A marker as models write it, without the placeholders for what may vary."""
+    return marker_text.replace("{ws}", "").replace("{suffix}", "")
 
 
 def trigger_regex(heads: frozenset[str]) -> re.Pattern[str]:

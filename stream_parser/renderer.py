@@ -8,7 +8,6 @@ escaped, because the dialects have no escapes.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
@@ -29,12 +28,10 @@ from stream_parser.dialect import (
     Span,
     TaggedArguments,
 )
+from stream_parser.patterns import plain
 
 Json: TypeAlias = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 Arguments: TypeAlias = Mapping[str, Json]
-
-_PLACEHOLDERS = re.compile(r"\{(?:ws|suffix)\}")
-
 
 @dataclass(frozen=True, slots=True)
 class WrittenCall:
@@ -68,11 +65,6 @@ def render_calls(dialect: Dialect, calls: Sequence[WrittenCall]) -> str:
         return body
     section = dialect.sections[0]
     return plain(section.opens[0]) + section.after_open + body + section.after_open + plain(section.closes[0])
-
-
-def plain(marker: str) -> str:
-    """A marker as models write it, without the placeholders for what may vary."""
-    return _PLACEHOLDERS.sub("", marker)
 
 
 def _is_bare_json(call: Call) -> bool:

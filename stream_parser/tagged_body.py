@@ -44,7 +44,7 @@ def plan_tags(tags: TaggedArguments, compiled: CompiledCall) -> TagPlan:
     call, ends = compiled.call, compiled.ends
     params = [_numbered(pat.template(p, lenient=True), n) for n, p in enumerate(tags.params)]
     param = pat.either(*params)
-    trim = {"newline": pat.optional(pat.lit("\n")), "strip": pat.space(), "none": None}[tags.trim]
+    trim = {"newline": pat.newlines(1), "strip": pat.space(), "none": None}[tags.trim]
     lead = [trim] if trim else []
     close = pat.either(*(pat.marker(c) for c in tags.closes))
 
@@ -54,20 +54,20 @@ def plan_tags(tags: TaggedArguments, compiled: CompiledCall) -> TagPlan:
 
     alternatives = [proper]
     if "missing_value_close" in compiled.dialect.recovery:
-        alternatives += _ends_without_closer(tags, compiled, lead)
+        alternatives += _ends_without_closer(tags, compiled)
     wrapped = [_wrapped(p, group) for p, group in zip(alternatives, ("proper", "next", "tail"), strict=False)]
     end = pat.either(*wrapped)
 
     base = pat.trigger_regex(_without_blanks(end.heads)).pattern
-    blanks = {"newline": "\n?", "strip": r"\s*", "none": ""}[tags.trim]
-    held = {"newline": r"|\n\Z", "strip": r"|\s+\Z", "none": ""}[tags.trim]
+    blanks = {"newline": r"\n{0,2}", "strip": r"\s*", "none": r"\n?"}[tags.trim]
+    held = {"newline": r"\n{1,2}\Z", "strip": r"\s+\Z", "none": r"\n\Z"}[tags.trim]
     last = [*(pat.marker(t) for t in (*tags.closes, *call.tails, *call.closes))]
     any_last = "|".join(p.full for p in last)
     trim_full = trim.full if trim else ""
     return TagPlan(
         re.compile(param.full),
         re.compile(param.partial),
-        re.compile(f"{blanks}(?:{base}){held}"),
+        re.compile(f"{blanks}(?:{base})|{held}"),
         re.compile(end.full),
         re.compile(end.partial),
         re.compile(rf"{trim_full}(?:{any_last})(?:\s*(?:{any_last}))*\s*\Z"),
@@ -76,8 +76,12 @@ def plan_tags(tags: TaggedArguments, compiled: CompiledCall) -> TagPlan:
     )
 
 
-def _ends_without_closer(tags: TaggedArguments, compiled: CompiledCall, lead: list[pat.Pattern]) -> list[pat.Pattern]:
-    """The next parameter, or the whole end of the call with another call behind it, where the closer was forgotten."""
+def _ends_without_closer(tags: TaggedArguments, compiled: CompiledCall) -> list[pat.Pattern]:
+    """The next parameter, or the whole end of the call with another call behind it, where the closer was forgotten.
+
+    Line breaks that templates write around the closer go with it.
+    """
+    lead = [pat.space()] if tags.trim == "strip" else [pat.newlines(2 if tags.trim == "newline" else 1)]
     call, ends = compiled.call, compiled.ends
     params = pat.either(*(_anonymous(pat.template(p, lenient=True)) for p in tags.params))
     key = pat.either(*(_numbered(pat.template(p, lenient=True), n) for n, p in enumerate(tags.params)))
@@ -283,7 +287,7 @@ class TaggedReader(BodyReader):
             if plan.end_partial.match(text, at):
                 self._take(text[pos:at])
                 return at
-            at = hint.end() if hint.end() > at + 1 and text[at] == "\n" and text[at + 1] == "\n" else at + 1
+            at += 1
 
     def _is_end(self, end: re.Match[str]) -> bool:
         """A parameter tag without the closer before it is text, unless it names a declared parameter not yet given."""

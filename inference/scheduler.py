@@ -175,7 +175,7 @@ class Scheduler:
                 break
             if sequence.row is None or not sequence.is_prefilling:
                 continue
-            count = min(draft.tokens_left, sequence.num_to_compute)
+            count = self._chunk(draft, sequence.num_planned, sequence.num_to_compute)
             if self._grow(draft, sequence, sequence.num_planned + count):
                 self._schedule(draft, sequence, count)
 
@@ -199,7 +199,7 @@ class Scheduler:
     def _enter(self, draft: _Draft, sequence: Sequence) -> bool:
         """Give a waiting sequence a row, its cached prefix and its first chunk; False when blocks are short."""
         num_cached = self._adopt_prefix(sequence)
-        count = min(draft.tokens_left, len(sequence.token_ids) - num_cached)
+        count = self._chunk(draft, num_cached, len(sequence.token_ids) - num_cached)
         # Room for the whole prompt and one token more: admitting on less would only preempt somebody soon.
         if sequence.table.num_missing(len(sequence.token_ids) + 1) + 1 > self._pool.num_free and self._running:
             sequence.table.release()
@@ -241,6 +241,16 @@ class Scheduler:
         draft.tokens_left -= count
         sequence.num_planned += count
         sequence.table.record_full_blocks(sequence.token_ids, min(sequence.num_planned, len(sequence.token_ids)))
+
+    def _chunk(self, draft: _Draft, start: int, wanted: int) -> int:
+        """How many of `wanted` tokens from `start` on fit the budget; a prompt is cut between blocks where possible.
+
+        Then what is computed together within a block does not depend on how much of a step others take.
+        """
+        if wanted <= draft.tokens_left:
+            return wanted
+        end = start + draft.tokens_left
+        return max(end - end % self._pool.block_size - start, 0) or draft.tokens_left
 
     # Blocks
 

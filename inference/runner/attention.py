@@ -65,11 +65,11 @@ class TorchAttention:
         count = span.num_rows * span.num_queries
         queries = query[span.first : span.first + count].view(span.num_rows, span.num_queries, num_heads, head_dim)
         shape = (span.num_rows, -1, layout.num_kv_heads, layout.head_dim)
-        keys = self._key_blocks[layer].index_select(0, span.block_ids).view(shape)[:, : span.kv_len]
-        values = self._value_blocks[layer].index_select(0, span.block_ids).view(shape)[:, : span.kv_len]
+        keys = self._key_blocks[layer].index_select(0, span.block_ids).view(shape)
+        values = self._value_blocks[layer].index_select(0, span.block_ids).view(shape)
         attended = F.scaled_dot_product_attention(
             queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2),
-            attn_mask=span.mask(window), scale=scale, enable_gqa=num_heads != layout.num_kv_heads,
+            attn_mask=span.mask(window, query.dtype), scale=scale, enable_gqa=num_heads != layout.num_kv_heads,
         )
         return attended.transpose(1, 2).reshape(count, num_heads, head_dim)
 

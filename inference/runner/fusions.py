@@ -134,7 +134,7 @@ def _verified(layer: nn.Module, rotary: nn.Module, num_tokens: int = 7) -> _Witn
         return None  # partial rotary
     layout = KVLayout(1, attention.k_proj.out_features // attention.head_dim, attention.head_dim, 16, torch.float32)
     witness = _Witness(TorchAttention(KVPool(layout, 1, torch.device("cpu"))))
-    span = Span(0, 1, num_tokens, num_tokens, torch.tensor([0]), {}, positions[None])
+    span = Span(0, 1, num_tokens, layout.block_size, torch.tensor([0]), positions[None])
     step = StepInputs(positions, positions, positions, positions[-1:], [0], [num_tokens], [span])
     options = {"position_embeddings": embeddings, "position_ids": positions[None], "paged": step}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import torch
 
@@ -10,12 +11,19 @@ from inference.runner.request_rows import RequestRows
 from inference.step import StepPlan
 
 
+# Decode rows attend over a multiple of this many tokens, so that few rows have a span of their own.
+_DECODE_KV_TOKENS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Packed queries [first, first + num_queries * num_rows): equally long runs of rows that attend together.
+    """Packed queries [first, first + num_rows * num_queries): rows that attend in one call, over kv_len tokens each.
 
-    A decode span packs rows of similar length with one query each; a prefill span is one row's chunk.
-    block_ids: [num_rows * blocks_per_row] int64; mask: [num_rows, 1, num_queries, kv_len] bool or None (all visible).
+    A row's result must not depend on what else the step holds. Attention kernels sum in an order that depends on the
+    shape of the call, so that shape is a function of the row's own position: a decode span packs rows whose length,
+    rounded up, is the same; a prefill span is one row's queries within one KV block.
+
+    block_ids: [num_rows * blocks_per_row] int64; query_positions: [num_rows, num_queries] int64.
     """
 
     first: int
@@ -23,18 +31,21 @@ class Span:
     num_queries: int
     kv_len: int
     block_ids: torch.Tensor
-    masks: dict[int | None, torch.Tensor | None]
-    query_positions: torch.Tensor  # [num_rows, num_queries] int64
+    query_positions: torch.Tensor
+    masks: dict[int | None, torch.Tensor] = field(default_factory=dict)
 
-    def mask(self, window: int | None) -> torch.Tensor | None:
-        """Which keys each query sees: causal, and at most `window` tokens back. Built once a step and window."""
+    def mask(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+        """[num_rows, 1, num_queries, kv_len]: 0 where a query sees a key, else -inf; causal, and `window` tokens back.
+
+        Built once a step and window, for the first layer that asks.
+        """
         if window not in self.masks:
             keys = torch.arange(self.kv_len)
             queries = self.query_positions[:, :, None]
-            visible = keys <= queries
+            hidden = keys > queries
             if window is not None:
-                visible &= keys > queries - window
-            self.masks[window] = None if bool(visible.all()) else visible[:, None]
+                hidden |= keys <= queries - window
+            self.masks[window] = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)[:, None]
         return self.masks[window]
 
 
@@ -82,40 +93,35 @@ def _prefill_spans(plan: StepPlan, rows: RequestRows, block_size: int) -> list[S
     spans = []
     first = plan.num_decodes
     for row in plan.rows[plan.num_decodes :]:
-        kv_len = row.start + row.num_tokens
-        num_blocks = -(-kv_len // block_size)
-        spans.append(
-            Span(
-                first=first, num_rows=1, num_queries=row.num_tokens, kv_len=kv_len,
-                block_ids=rows.block_table[row.row, :num_blocks],
-                masks={}, query_positions=torch.arange(row.start, kv_len)[None],
+        start, end = row.start, row.start + row.num_tokens
+        while start < end:
+            block = start // block_size
+            stop = min(end, (block + 1) * block_size)
+            spans.append(
+                Span(
+                    first=first, num_rows=1, num_queries=stop - start, kv_len=(block + 1) * block_size,
+                    block_ids=rows.block_table[row.row, : block + 1], query_positions=torch.arange(start, stop)[None],
+                )
             )
-        )
-        first += row.num_tokens
+            first += stop - start
+            start = stop
     return spans
 
 
 def _decode_spans(plan: StepPlan, rows: RequestRows, block_size: int) -> list[Span]:
-    """Neighbouring decode rows share a span while padding them to the longest wastes less than half of it."""
+    """Neighbours of equal rounded length share a span; the scheduler need not sort them."""
     spans = []
-    first = 0
     decodes = plan.rows[: plan.num_decodes]
-    while first < len(decodes):
-        last, longest, shortest = first, decodes[first].start + 1, decodes[first].start + 1
-        while last + 1 < len(decodes):
-            kv_len = decodes[last + 1].start + 1
-            if max(longest, kv_len) > 2 * min(shortest, kv_len) + 4 * block_size:
-                break
-            longest, shortest, last = max(longest, kv_len), min(shortest, kv_len), last + 1
-        group = decodes[first : last + 1]
-        num_blocks = -(-longest // block_size)
-        row_ids = torch.tensor([row.row for row in group])
+    unit = max(_DECODE_KV_TOKENS, block_size)
+    for rounded, run in groupby(enumerate(decodes), key=lambda item: item[1].start // unit):
+        members = list(run)
+        kv_len = (rounded + 1) * unit
+        row_ids = torch.tensor([row.row for _, row in members])
         spans.append(
             Span(
-                first=first, num_rows=len(group), num_queries=1, kv_len=longest,
-                block_ids=rows.block_table[row_ids, :num_blocks].reshape(-1),
-                masks={}, query_positions=torch.tensor([[row.start] for row in group]),
+                first=members[0][0], num_rows=len(members), num_queries=1, kv_len=kv_len,
+                block_ids=rows.block_table[row_ids, : kv_len // block_size].reshape(-1),
+                query_positions=torch.tensor([[row.start] for _, row in members]),
             )
         )
-        first = last + 1
     return spans

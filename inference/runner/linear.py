@@ -1,8 +1,10 @@
-"""Linear layers for CPUs: int8 weights and activations, exact in any batch.
+"""Linear layers for CPUs: int8 weights, 14-bit activations, and the same bits in any batch.
 
-torch's own dynamic quantisation takes one activation scale for the whole batch, so a row's result would depend on its
-neighbours. Here each row is first divided by its own largest magnitude; then one constant scale fits every row, and
-since int8 products are summed in integers, a row's output is the same bits alone and in a batch.
+Each row of activations is written as s * (hi + lo / 126): s comes from the row's own largest magnitude, hi and lo are
+whole numbers in [-63, 63]. One integer product over the stacked hi and lo rows gives both halves. So a row's result
+does not depend on its neighbours (torch's dynamic quantisation takes one scale for the whole batch), and activations
+lose next to nothing: in SmolLM2-135M 7 bits alone cost a KL divergence of 0.3 a token, these 14 bits together with the
+int8 weights 0.008. The second half is nearly free where it matters: small products wait for the weights, not for sums.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ import warnings
 import torch
 from torch import nn
 
-# Activations use 127 of 256 levels: on CPUs without VNNI the kernel adds pairs of products in 16 bits, which a full
-# 8-bit activation would saturate.
-_ACTIVATION_LEVELS = 63
+# 127 of 256 levels: on CPUs without VNNI the kernel adds pairs of products in 16 bits, which 8 bits would saturate.
+_LEVELS = 63
+_LOW_UNIT = 1 / (2 * _LEVELS)
 _SMALLEST_SCALE = 1e-20
 
 
 class Int8Linear(nn.Module):
-    """y = x W^T + b with W as int8, one scale an output feature, and x as 7-bit integers, one scale a row.
+    """y = x W^T + b; W is kept as int8 with one scale an output feature.
 
     x: [..., in_features] float32; y: [..., out_features] float32.
     """
@@ -32,10 +34,19 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.reshape(-1, self.in_features)
-        scales = torch.linalg.vector_norm(rows, ord=torch.inf, dim=-1, keepdim=True).clamp_min_(_SMALLEST_SCALE)
-        y = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            rows / scales, 1 / _ACTIVATION_LEVELS, _ACTIVATION_LEVELS + 1, self._packed
-        ).mul_(scales)
+        count = rows.shape[0]
+        scales = torch.linalg.vector_norm(rows, ord=torch.inf, dim=-1, keepdim=True)
+        scales = scales.clamp_min_(_SMALLEST_SCALE).div_(_LEVELS)
+        halves = rows.new_empty((2 * count, self.in_features))
+        high, low = halves[:count], halves[count:]
+        exact = rows / scales
+        torch.round(exact, out=high)
+        torch.sub(exact, high, out=low).div_(_LOW_UNIT)
+
+        products = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            halves, 1.0, _LEVELS + 1, self._packed
+        )
+        y = torch.add(products[:count], products[count:], alpha=_LOW_UNIT).mul_(scales)
         if self._bias is not None:
             y += self._bias
         return y.view(*x.shape[:-1], self.out_features)

@@ -67,7 +67,8 @@ class RequestRows:
     def __init__(self, max_rows: int, max_model_len: int, block_size: int) -> None:
         # Two past the end: the surplus step of a sequence that has just filled its context still needs a place.
         self.token_ids = torch.zeros((max_rows, max_model_len + 2), dtype=torch.int64)
-        self.block_table = torch.zeros((max_rows, -(-max_model_len // block_size) + 1), dtype=torch.int64)
+        # And room for the longest length rounded up as attention rounds it; what lies past a row's end is masked.
+        self.block_table = torch.zeros((max_rows, -(-max_model_len // block_size) + 64), dtype=torch.int64)
         self.sampling: list[RowSampling | None] = [None] * max_rows
 
     def apply(self, plan: StepPlan) -> None:

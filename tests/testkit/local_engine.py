@@ -29,10 +29,13 @@ class LocalEngine:
     def submit(self, turn_id: str, prompt: list[int], *, n: int = 1, **params: Any) -> None:
         self.engine.submit(TurnRequest(turn_id, tuple(prompt), SamplingParams(**params), n=n))
 
+    def step(self) -> None:
+        for chunk in self.engine.step():
+            self.chunks[chunk.turn_id, chunk.choice].append(chunk)
+
     def run(self) -> LocalEngine:
         while self.engine.has_work:
-            for chunk in self.engine.step():
-                self.chunks[chunk.turn_id, chunk.choice].append(chunk)
+            self.step()
         self.pool.check_integrity()
         assert self.pool.num_in_use == 0
         return self

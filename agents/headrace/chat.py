@@ -64,32 +64,32 @@ class _Chat:
         self._messages: list[dict[str, object]] = []
 
     def run(self) -> None:
+        """Answer until the user leaves: by /quit, by the input's end, or by Ctrl-C outside an answer."""
         prompt = ""
         if sys.stdin.isatty():
             prompt = "> "
             # Gives input() its line editing; imported here since that alone may write to what is no terminal.
             with contextlib.suppress(ImportError):
                 import readline  # noqa: F401
-        while True:
-            try:
-                line = input(prompt).strip()
-            except (EOFError, KeyboardInterrupt):
-                print()
-                return
-            match line:
-                case "":
-                    pass
-                case "/quit" | "/exit":
-                    return
-                case "/reset":
-                    self._messages = []
-                    self._screen.note("[the conversation is forgotten]")
-                case "/help":
-                    self._screen.note(_HELP)
-                case _ if line.startswith("/") and " " not in line:
-                    self._screen.note(f"[there is no command {line}]\n{_HELP}")
-                case _:
-                    self._answer(line)
+        try:
+            while (line := input(prompt).strip()) not in ("/quit", "/exit"):
+                self._take(line)
+        except (EOFError, KeyboardInterrupt):
+            print()
+
+    def _take(self, line: str) -> None:
+        match line:
+            case "":
+                pass
+            case "/reset":
+                self._messages = []
+                self._screen.note("[the conversation is forgotten]")
+            case "/help":
+                self._screen.note(_HELP)
+            case _ if line.startswith("/") and " " not in line:
+                self._screen.note(f"[there is no command {line}]\n{_HELP}")
+            case _:
+                self._answer(line)
 
     def _answer(self, line: str) -> None:
         asked: list[dict[str, object]] = [*self._messages, {"role": "user", "content": line}]
@@ -97,7 +97,7 @@ class _Chat:
         try:
             with contextlib.closing(self._agent.run_stream(asked)) as events:
                 for event in events:
-                    self._screen.show(event)
+                    # Before it is shown: an interrupt may come at any line, and what was seen must be remembered.
                     match event:
                         case TurnStarted():
                             text.clear()
@@ -105,6 +105,7 @@ class _Chat:
                             text.append(piece)
                         case AgentDone(result=result):
                             self._messages = result.messages
+                    self._screen.show(event)
         except KeyboardInterrupt:
             self._screen.note("[cancelled]")
             if text:

@@ -36,20 +36,29 @@ class LoopThread:
         if problem:
             coroutine.close()
             raise RuntimeError(problem)
-        ended: Future[asyncio.Task[T]] = Future()
+        ended = threading.Event()
         tasks: list[asyncio.Task[T]] = []
 
         def start() -> None:
             tasks.append(self._loop.create_task(coroutine))
-            tasks[0].add_done_callback(ended.set_result)
+            tasks[0].add_done_callback(lambda _: ended.set())
 
-        self._loop.call_soon_threadsafe(start)
+        def stop() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:
+                coroutine.close()
+                ended.set()
+
+        # An interrupt may come at any line here, also before `start` is on its way.
         try:
-            task = ended.result()
+            self._loop.call_soon_threadsafe(start)
+            ended.wait()
         except BaseException:
-            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
-            ended.result()
+            self._loop.call_soon_threadsafe(stop)
+            ended.wait()
             raise
+        task = tasks[0]
         if task.cancelled():
             raise RuntimeError("the client was closed meanwhile")
         return task.result()
@@ -73,6 +82,8 @@ def _serve(started: Future[asyncio.AbstractEventLoop]) -> None:
         loop = runner.get_loop()
         started.set_result(loop)
         loop.run_forever()
+        # What was handed over just before the stop becomes a task, which the runner's end cancels: none waits for ever.
+        loop.run_until_complete(asyncio.sleep(0))
 
 
 def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:

@@ -205,6 +205,32 @@ def test_a_tool_that_would_block_its_own_client_is_told_and_a_plain_one_may(serv
     assert messages[3]["content"] == "echo: inner"
 
 
+@pytest.mark.parametrize("is_on_its_way", [True, False])
+def test_an_interrupt_as_a_coroutine_is_handed_over_ends_it(monkeypatch, is_on_its_way):
+    loop = LoopThread()
+    ends = []
+
+    async def never() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append(1)
+
+    call_soon = loop._loop.call_soon_threadsafe
+
+    def hand_over_and_be_interrupted(callback):
+        monkeypatch.setattr(loop._loop, "call_soon_threadsafe", call_soon)
+        if is_on_its_way:
+            call_soon(callback)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop._loop, "call_soon_threadsafe", hand_over_and_be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(never())
+    loop.close()
+    assert len(ends) <= is_on_its_way
+
+
 def test_closing_the_loop_ends_what_waits_on_it():
     loop = LoopThread()
     timer = threading.Timer(0.05, loop.close)

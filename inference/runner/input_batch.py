@@ -10,7 +10,6 @@ import torch
 from inference.runner.request_rows import RequestRows
 from inference.step import StepPlan
 
-
 # Decode rows attend over a multiple of this many tokens, so that few rows have a span of their own.
 _DECODE_KV_TOKENS = 64
 

@@ -150,9 +150,8 @@ def _llama(python: str, gguf: str, new_tokens: int, rounds: int) -> float:
 
 
 def _report(args: argparse.Namespace, results: list[dict[str, float]], ttft: dict[str, float]) -> None:
-    print(
-        f"{'streams':>8} {'headrace':>10} {'generate fp32':>14} {'generate bf16':>14} {'ratio fp32':>11} {'ratio bf16':>11}"
-    )
+    names = ("streams", "headrace", "generate fp32", "generate bf16", "ratio fp32", "ratio bf16")
+    print("{:>8} {:>10} {:>14} {:>14} {:>11} {:>11}".format(*names))
     for row in results:
         row["ratio_fp32"] = round(row["headrace"] / row["generate fp32"], 2)
         row["ratio_bf16"] = round(row["headrace"] / row["generate bf16"], 2)

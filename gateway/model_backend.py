@@ -138,13 +138,20 @@ class ModelBackend:
         )
 
     def _render(self, turn: ChatTurn, tools: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
+        text = self._render_text(turn, tools)
+        return text, self._tokenizer.encode(text)
+
+    def _render_text(self, turn: ChatTurn, tools: Sequence[Mapping[str, Any]]) -> str:
+        """Templates are programs that run on the client's input, so what breaks in one is the client's doing."""
+        messages = template_messages(turn.messages)
         try:
-            text = self._tokenizer.render_chat(template_messages(turn.messages), tools or None, **turn.template_kwargs)
-            return text, self._tokenizer.encode(text)
+            return self._tokenizer.render_chat(messages, tools or None, **turn.template_kwargs)
         except InferenceError as error:
             raise from_inference(error) from error
-        except TypeError as error:
-            # A template argument that clashes with one of ours.
+        except RecursionError as error:
+            raise InvalidRequest("messages", "Something in these messages is nested too deeply to render.") from error
+        except (ArithmeticError, LookupError, TypeError) as error:
+            # A template argument that clashes with one of ours, or of a kind that the template does not expect.
             raise InvalidRequest("chat_template_kwargs", f"The chat template cannot take these: {error}.") from error
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:

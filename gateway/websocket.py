@@ -67,7 +67,7 @@ class _Channel:
         self.lane = create.lane
         self.turn = turn
         self.labels = labels
-        self.encoder = native.NativeEncoder(create.turn, labels)
+        self.encoder = native.NativeEncoder(create.turn, labels, turn.warnings)
         self.outbox = Outbox(connection.config.max_pending_chars, lambda: connection.wake(self))
         self.live: LiveTurn | None = None
 

@@ -103,8 +103,9 @@ def error_object(error: GatewayError) -> dict[str, Any]:
 class NativeEncoder:
     """Frames of one turn, under the id the client chose for it."""
 
-    def __init__(self, turn: str, labels: TurnLabels) -> None:
+    def __init__(self, turn: str, labels: TurnLabels, warnings: tuple[str, ...] = ()) -> None:
         self._turn = turn
+        self._warnings = {"warnings": warnings} if warnings else {}
         self._labels = labels
         self._turn_json = dumps(turn)
         self._seq = 0
@@ -115,8 +116,7 @@ class NativeEncoder:
             case TurnEvent(event=event):
                 return self._encode_event(event)
             case TurnStarted():
-                labels = self._labels
-                return [self._frame("turn.created", id=labels.turn_id, model=labels.model, created=labels.created_s)]
+                return [self._created()]
             case TurnDone(usage=usage):
                 return [self._frame("turn.done", finish_reason=self._finish_reason, usage=usage_object(usage))]
             case TurnFailed(error=error):
@@ -125,6 +125,11 @@ class NativeEncoder:
                 raise AssertionError("native turns are parsed")
             case _:
                 assert_never(item)
+
+    def _created(self) -> Frame:
+        labels = self._labels
+        named = {"id": labels.turn_id, "model": labels.model, "created": labels.created_s}
+        return self._frame("turn.created", **named, **self._warnings)
 
     def _encode_event(self, event: Event) -> list[Frame]:
         match event:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -255,6 +256,12 @@ async def running_gateway(backend: Backend, **config_changes: Any) -> AsyncItera
         server.should_exit = True
         await serving
         await backend.close()
+
+
+def time_factor() -> float:
+    """How much longer things may take here: HEADRACE_TEST_TIME_FACTOR, or what the machine's load says."""
+    given = os.environ.get("HEADRACE_TEST_TIME_FACTOR")
+    return float(given) if given else max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def chat_body(text: str = "Hi", **fields: Any) -> dict[str, Any]:

@@ -113,6 +113,14 @@ async def test_a_turn_has_its_frames_in_order_with_sequence_numbers():
         assert done["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
 
 
+async def test_what_a_turn_asked_for_and_will_not_get_is_said_when_it_is_created():
+    async with scripted_client() as client:
+        await client.create("t", "weather", tools=[weather_tool()], tool_choice="required")
+        (warning,) = (await client.until("turn.created"))["warnings"]
+        assert warning.startswith("tool_choice")
+        await client.until("turn.done")
+
+
 async def test_turns_without_a_lane_run_side_by_side():
     async with scripted_client() as client:
         await client.create("slow", "slow")

@@ -81,6 +81,16 @@ async def test_template_arguments_that_clash_with_ours_are_the_clients_error():
     assert caught.value.param == "chat_template_kwargs"
 
 
+@pytest.mark.parametrize("error", [RecursionError("deep"), IndexError("no such item"), ZeroDivisionError()])
+async def test_what_breaks_while_rendering_is_the_clients_doing(error):
+    class Breaking(ByteTokenizer):
+        def render_chat(self, *args, **kwargs):
+            raise error
+
+    with pytest.raises(InvalidRequest):
+        await model_backend(FakeEngine(), Breaking()).prepare(decode_chat(chat_body()), "t")
+
+
 async def test_each_prompt_of_a_completion_is_a_turn_of_its_own_in_the_engine():
     engine = FakeEngine(lambda request: token_chunks(request, "x"))
     backend = model_backend(engine)

@@ -12,7 +12,7 @@ Fields: TypeAlias = Mapping[str, object]
 
 
 def finish_reason(value: object) -> FinishReason:
-    if value not in FINISH_REASONS:
+    if not isinstance(value, str) or value not in FINISH_REASONS:
         raise ProtocolError(f"unknown finish_reason {value!r}")
     return cast(FinishReason, value)
 

@@ -70,6 +70,7 @@ def test_frames_are_read():
         {"type": "tool_call.start", "turn": "t", "seq": 0, "index": "0", "id": "i", "name": "n"},
         {"type": "tool_call.end", "turn": "t", "seq": 0, "index": 0, "arguments": "{}", "outcome": "fine"},
         {"type": "turn.done", "turn": "t", "seq": 0, "finish_reason": "bored"},
+        {"type": "turn.done", "turn": "t", "seq": 0, "finish_reason": {}},
     ],
 )
 def test_a_frame_against_the_protocol_raises(frame):

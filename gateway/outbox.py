@@ -12,7 +12,8 @@ from collections.abc import Callable
 from gateway.types import TokenLogprob, TurnDone, TurnEvent, TurnFailed, TurnItem, TurnText
 from stream_parser.events import ContentDelta, ReasoningDelta, ToolCallDelta
 
-_MERGE_AFTER_ITEMS = 16
+# Above what an engine gives at once when it reports several steps together: those are no sign of a slow reader.
+_MERGE_AFTER_ITEMS = 64
 _ITEM_COST_CHARS = 64
 
 

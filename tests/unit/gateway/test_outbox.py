@@ -40,7 +40,7 @@ def test_the_reader_is_told_once_per_batch():
 
 def test_deltas_that_wait_long_merge_and_no_text_is_lost_or_moved():
     box = outbox()
-    items = [TurnEvent(0, ReasoningDelta("r")) for _ in range(30)]
+    items = [TurnEvent(0, ReasoningDelta("r")) for _ in range(90)]
     items += [content(str(i % 10), choice=i // 20 % 2) for i in range(80)]
     items += [TurnEvent(0, ToolCallStart(0, "c0", "f")), *(TurnEvent(0, ToolCallDelta(0, "x")) for _ in range(30))]
     items += [TurnEvent(0, ToolCallStart(1, "c1", "f")), *(TurnEvent(0, ToolCallDelta(1, "y")) for _ in range(30))]
@@ -48,7 +48,7 @@ def test_deltas_that_wait_long_merge_and_no_text_is_lost_or_moved():
     for item in items:
         box.put(item)
     taken = box.take()
-    assert len(taken) < 35
+    assert len(taken) < 80
     assert merged(taken) == merged(items)
     assert taken[-2:] == items[-2:]
 
@@ -73,18 +73,19 @@ def merged(items: list) -> list:
 
 def test_unparsed_text_merges_too_but_never_past_a_finish():
     box = outbox()
-    for _ in range(40):
+    for _ in range(100):
         box.put(TurnText(0, "a"))
     box.put(TurnText(0, "z", "stop"))
     taken = box.take()
-    assert "".join(item.text for item in taken) == "a" * 40 + "z"
+    assert "".join(item.text for item in taken) == "a" * 100 + "z"
     assert taken[-1] == TurnText(0, "z", "stop")
     assert all(item.finish_reason is None for item in taken[:-1])
+    assert len(taken) < 70
 
 
 def test_merged_deltas_keep_every_logprob():
     box = outbox()
-    entries = [TokenLogprob(str(i), -1.0) for i in range(40)]
+    entries = [TokenLogprob(str(i), -1.0) for i in range(100)]
     for entry in entries:
         box.put(TurnEvent(0, ContentDelta("a"), (entry,)))
     assert [entry for item in box.take() for entry in item.logprobs] == entries

@@ -1,7 +1,8 @@
 """Readers of a call's body: the part they share, and the two simplest of them.
 
-A reader is fed the text behind a call's head. It writes JSON text through a `CallWriter` as soon as that is certain and
-says how far it has read; what it leaves unread is given to it again, with more text behind it. Knows nothing of regions.
+A reader is fed the text behind a call's head. It writes JSON text through a `CallWriter` as soon as that is certain
+and says how far it has read; what it leaves unread is given to it again, with more text behind it. Knows nothing of
+regions.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import re
 from enum import Enum, auto
 
-from stream_parser.calls import CallWriter, escaped, quoted
+from stream_parser.calls import CallWriter
 from stream_parser.grammar import CompiledCall, Ends
+from stream_parser.json_text import escaped, quoted
 from stream_parser.repair import CUT, UNCLOSED_CALL
 
 _BLANK = re.compile(r"\s*")

@@ -1,15 +1,15 @@
 """The bookkeeping of tool calls: indexes, ids, and the Start, Delta and End events of one call after another.
 
 Knows nothing of dialects or markup; whoever reads a body tells it names and JSON text. Events are appended to `out`,
-which its owner takes away after every piece of input. A call's text is kept until its end, because the end repeats it.
+a list that its owner empties after every piece of input. A call's text is kept until its end, which repeats it.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Sequence
-from json import encoder as _json_encoder
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from stream_parser import schema
 from stream_parser.dialect import IdShape
@@ -19,19 +19,6 @@ IdSource = Callable[[], str]
 
 _ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _COUNTED_ID = re.compile(r"^(?:functions[._])?(?P<name>.*?)(?:[:_-]?(?P<count>\d+))?$", re.DOTALL)
-
-# The C encoder leaves non-ASCII text as it is and escapes what JSON demands.
-_encode = getattr(_json_encoder, "c_encode_basestring", None) or _json_encoder.py_encode_basestring  # type: ignore[attr-defined]
-
-
-def quoted(text: str) -> str:
-    """`text` as a JSON string with its quotes."""
-    return str(_encode(text))
-
-
-def escaped(text: str) -> str:
-    """`text` as it stands inside a JSON string."""
-    return str(_encode(text)[1:-1])
 
 
 def random_id(shape: IdShape) -> str:
@@ -46,14 +33,19 @@ class CallWriter:
     `id_source` mints ids for calls that have none on the wire; ids are unique within the message.
     """
 
-    __slots__ = ("_id_source", "_ids", "_name", "_pieces", "_reasons", "_shape", "index", "out", "tool", "tools")
+    __slots__ = ("_id_source", "_ids", "_out", "_pieces", "_reasons", "_shape", "index", "tool", "tools")
 
-    def __init__(self, tools: schema.ToolIndex, shape: IdShape = "call", id_source: IdSource | None = None) -> None:
+    def __init__(
+        self,
+        tools: schema.ToolIndex,
+        out: list[Event],
+        shape: IdShape = "call",
+        id_source: IdSource | None = None,
+    ) -> None:
         self.tools = tools
         self.tool: schema.ToolSchema | None = None
         self.index = -1
-        self.out: list[Event] = []
-        self._name = ""
+        self._out = out
         self._pieces: list[str] | None = None
         self._reasons: list[str] = []
         self._ids: set[str] = set()
@@ -73,17 +65,16 @@ class CallWriter:
         assert self._pieces is None, "the call before is still open"
         self.index += 1
         self.tool = self.tools.get(name)
-        self._name = name
         self._pieces = []
         self._reasons = []
-        self.out.append(ToolCallStart(self.index, self._unique_id(name, wire_id), name))
+        self._out.append(ToolCallStart(self.index, self._unique_id(name, wire_id), name))
 
     def write(self, arguments: str) -> None:
         """Append JSON text to the open call. O(len(arguments))."""
         assert self._pieces is not None, "no call is open"
         if arguments:
             self._pieces.append(arguments)
-            self.out.append(ToolCallDelta(self.index, arguments))
+            self._out.append(ToolCallDelta(self.index, arguments))
 
     def note(self, *reasons: str) -> None:
         """Record why what was written differs from what the model wrote."""
@@ -109,25 +100,15 @@ class CallWriter:
 
     def forget_closed(self) -> None:
         """Start counting anew, as after a prompt whose calls are history; a call that is open stays, as the first."""
-        keep = len(self.out)
+        kept: list[Event] = []
         if self._pieces is not None:
-            starts = [i for i, event in enumerate(self.out) if isinstance(event, ToolCallStart)]
-            keep = starts[-1]
-        kept = self.out[keep:]
-        self.index = -1
-        self.out = []
-        if self._pieces is None:
-            return
-        self.index = 0
-        for event in kept:
-            match event:
-                case ToolCallStart(id=call_id, name=name):
-                    self.out.append(ToolCallStart(0, call_id, name))
-                case ToolCallDelta(arguments=piece):
-                    self.out.append(ToolCallDelta(0, piece))
+            start = max(i for i, event in enumerate(self._out) if isinstance(event, ToolCallStart))
+            kept = [replace(e, index=0) for e in self._out[start:] if isinstance(e, ToolCallStart | ToolCallDelta)]
+        self._out[:] = kept
+        self.index = 0 if kept else -1
 
     def _close(self, arguments: str, outcome: Outcome, reason: str) -> None:
-        self.out.append(ToolCallEnd(self.index, arguments, outcome, reason))
+        self._out.append(ToolCallEnd(self.index, arguments, outcome, reason))
         self._pieces = None
         self.tool = None
 
@@ -135,7 +116,8 @@ class CallWriter:
         call_id = wire_id
         if not call_id and self._shape in ("functions_counter", "name_counter"):
             prefix = "functions." if self._shape == "functions_counter" else ""
-            call_id = f"{prefix}{name}:{self.index}"
+            number = self.index if prefix else self.index + 1
+            call_id = f"{prefix}{name}:{number}"
         if not call_id or call_id in self._ids:
             call_id = self._mint(call_id)
         self._ids.add(call_id)
@@ -154,8 +136,8 @@ class CallWriter:
                 taken = call_id  # an id source that repeats itself must not hang us
 
 
-def resolve_counted_name(wire: str, names: Sequence[str] | frozenset[str]) -> str:
-    """The tool's name in an id such as `functions.read_file:3`, `functions_read_file_3` or `read_file`; "" for a bare counter.
+def resolve_counted_name(wire: str, names: Collection[str]) -> str:
+    """The tool's name in an id such as `functions.read_file:3` or `functions_read_file_3`; "" for a bare counter.
 
     Declared names decide where the separators are ambiguous.
     """

@@ -1,8 +1,8 @@
 """What a dialect declares: the types of which every file in `dialects/` is a value.
 
 A declaration is data. The parser compiles it into tables (`grammar.py`), the renderer writes text from it, detection
-reads its fingerprints, and docs/dialects.md is printed from it. Markers and headers are templates (`patterns.template`):
-`{name}` and the other fields capture, blanks stand for any blanks.
+reads its fingerprints, and docs/dialects.md is printed from it. Headers are templates (`patterns.template`): `{name}`
+and the other fields capture, blanks stand for any blanks. Markers are verbatim, but for `{ws}` and `{suffix}`.
 """
 
 from __future__ import annotations

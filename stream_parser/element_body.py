@@ -13,8 +13,9 @@ from functools import lru_cache
 from stream_parser import patterns as pat
 from stream_parser import schema
 from stream_parser.bodies import BodyReader, Status
-from stream_parser.calls import CallWriter, escaped, quoted
+from stream_parser.calls import CallWriter
 from stream_parser.grammar import CompiledCall
+from stream_parser.json_text import escaped, quoted
 from stream_parser.repair import UNCLOSED_CALL, UNCLOSED_VALUE
 
 _BLANK = re.compile(r"\s*")
@@ -164,7 +165,7 @@ class ElementReader(BodyReader):
         self._held = []
 
     def _write_key(self, name: str) -> None:
-        self.writer.write(f'{", " if self._written else "{"}{quoted(name)}: ')
+        self.writer.write(f"{', ' if self._written else '{'}{quoted(name)}: ")
         self._written = True
 
     def _types(self, name: str) -> schema.TypeSet | None:

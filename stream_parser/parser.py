@@ -28,14 +28,14 @@ Tool = Mapping[str, object]
 class StreamParser:
     """Turns one answer's text into events.
 
-    `tools`: OpenAI-style declarations. An empty list is a request without tools: call markup is content then. None means
-    that nobody told: every call counts, except where only a declared name would make one.
+    `tools`: OpenAI-style declarations. An empty list is a request without tools: call markup is content then. None
+    means that nobody told: every call counts, except where only a declared name would make one.
     `prompt_tail`: the end of the rendered prompt, at least from the last turn marker on; it decides the first region.
     `vocab`: token ids of the dialect's special markers (others are ignored); with it `ids` make markers certain.
     `id_source`: mints call ids for dialects without ids on the wire; unique ones, or they are told apart by a suffix.
     """
 
-    __slots__ = ("_finished", "_has_calls", "_joiner", "_machine", "_special", "_writer")
+    __slots__ = ("_finished", "_joiner", "_machine", "_out", "_special", "_writer")
 
     def __init__(
         self,
@@ -47,11 +47,12 @@ class StreamParser:
         id_source: IdSource | None = None,
     ) -> None:
         declared = DIALECTS[dialect] if isinstance(dialect, str) else dialect
-        self._writer = CallWriter(ToolIndex(tools), declared.ids, id_source)
-        self._machine = Machine(compile_dialect(declared), self._writer, calls_allowed=tools is None or len(tools) > 0)
+        self._out: list[Event] = []
+        self._writer = CallWriter(ToolIndex(tools), self._out, declared.ids, id_source)
+        calls_allowed = tools is None or len(tools) > 0
+        self._machine = Machine(compile_dialect(declared), self._writer, self._out, calls_allowed)
         self._joiner = SurrogateJoiner()
         self._special = {vocab[m]: m for m in declared.special if m in vocab} if vocab else {}
-        self._has_calls = False
         self._finished = False
         if prompt_tail:
             self._machine.read_prompt(self._joiner.feed(prompt_tail) + self._joiner.flush())
@@ -75,7 +76,7 @@ class StreamParser:
         self._machine.end(natural=reason in ("stop", "tool_calls"))
         events = self._take()
         if reason in ("stop", "tool_calls"):
-            reason = "tool_calls" if self._has_calls else "stop"
+            reason = "tool_calls" if self._writer.index >= 0 else "stop"
         events.append(Finish(reason))
         return events
 
@@ -85,7 +86,7 @@ class StreamParser:
             self._machine.run(text)
 
     def _feed_marked(self, text: str, markers: list[str]) -> None:
-        """Read text in which `markers` stand by id; one that the detokeniser left out is put where it must have been."""
+        """Read text in which `markers` stand by id; one that the detokeniser left out is read before what follows."""
         pos = 0
         for marker in markers:
             at = text.find(marker, pos)
@@ -96,10 +97,6 @@ class StreamParser:
         self._run(text[pos:])
 
     def _take(self) -> list[Event]:
-        writer = self._writer
-        events = writer.out
-        if events:
-            writer.out = []
-            if not self._has_calls:
-                self._has_calls = writer.index >= 0
+        events = self._out[:]
+        self._out.clear()
         return events

@@ -126,7 +126,8 @@ def template(text: str, *, lenient: bool = False) -> Pattern:
     """Compile a header template such as `<function={name}>`.
 
     Blanks in it match any blanks or none: templates print line breaks that models leave out, and the reverse. With
-    `lenient`, quotes may be of either kind or missing, and blanks may stand around `=` and before the closing `>`.    """
+    `lenient`, quotes may be of either kind or missing, and blanks may stand around `=` and before the closing `>`.
+    """
     parts: list[Pattern] = []
     pos = 0
     while pos < len(text):

@@ -10,9 +10,10 @@ import re
 from enum import Enum, auto
 
 from stream_parser.bodies import BodyReader, Status
-from stream_parser.calls import CallWriter, quoted
+from stream_parser.calls import CallWriter
 from stream_parser.grammar import CompiledCall
 from stream_parser.json_scanner import JsonScanner
+from stream_parser.json_text import quoted
 from stream_parser.python_args import PythonScanner
 from stream_parser.repair import CUT, UNCLOSED_CALL, WRAPPED_ARGUMENTS
 
@@ -32,7 +33,7 @@ class _Part(Enum):
 
 
 class PythonReader(BodyReader):
-    __slots__ = ("_buffer", "_bracketed", "_keys", "_part", "_scanner", "_whole")
+    __slots__ = ("_bracketed", "_buffer", "_keys", "_part", "_scanner", "_whole")
 
     def __init__(self, compiled: CompiledCall, writer: CallWriter, bracketed: bool) -> None:
         super().__init__(compiled, writer)
@@ -48,6 +49,13 @@ class PythonReader(BodyReader):
         return self._part in (_Part.VALUE, _Part.WHOLE)
 
     def feed(self, text: str, pos: int) -> int:
+        if not self._buffer and self._scanner is not None:
+            pos = self._scanner.feed(text, pos)
+            piece = self._scanner.take()
+            if piece:
+                self.writer.write(piece)
+            if pos == len(text) and not self._scanner.done:
+                return pos
         buffer = self._buffer + text[pos:]
         at = 0
         while self.status is Status.OPEN:

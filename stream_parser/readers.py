@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import assert_never
 
+from stream_parser.argument_bodies import ArgumentsReader
 from stream_parser.bodies import BodyReader, EmptyReader, RawReader, Status
+from stream_parser.call_objects import CallReader
 from stream_parser.calls import CallWriter
 from stream_parser.dialect import (
     Body,
@@ -21,7 +23,6 @@ from stream_parser.dialect import (
 )
 from stream_parser.element_body import ElementReader
 from stream_parser.grammar import CompiledCall
-from stream_parser.json_bodies import ArgumentsReader, CallReader
 from stream_parser.json_scanner import JsonScanner
 from stream_parser.lax_args import LaxScanner
 from stream_parser.python_body import PythonReader

@@ -30,8 +30,9 @@ from stream_parser.dialect import (
 )
 from stream_parser.patterns import plain
 
-Json: TypeAlias = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 Arguments: TypeAlias = Mapping[str, Json]
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenCall:
@@ -118,7 +119,8 @@ def _render_together(call: Call, calls: Sequence[WrittenCall]) -> str:
             raise AssertionError(f"{type(body).__name__} holds one call at a time")
     opener = plain(call.opens[0]) if call.opens else ""
     closer = plain(call.closes[0]) if call.closes else ""
-    return opener + call.gap + joined + (call.gap if closer.startswith("<") else "\n" if closer == "```" else "") + closer
+    gap = "\n" if closer == "```" else call.gap if closer.startswith("<") else ""
+    return opener + call.gap + joined + gap + closer
 
 
 def _render_one(call: Call, written: WrittenCall, number: int) -> str:

@@ -1,8 +1,8 @@
 """Reader for key/value tags (K): Qwen-Coder's parameters, GLM's pairs, DSML, Kimi K3's arguments and their kin.
 
 A value is text without any escaping, so its end is decided by what follows: a closing tag counts only when the next
-parameter, the end of the call or the end of the turn comes behind it. Text values stream as they arrive; others wait for
-their end, because only the whole says what type they have.
+parameter, the end of the call or the end of the turn comes behind it. Text values stream as they arrive; others wait
+for their end, because only the whole says what type they have.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from functools import lru_cache
 from stream_parser import patterns as pat
 from stream_parser import schema
 from stream_parser.bodies import BodyReader, Status
-from stream_parser.calls import CallWriter, escaped, quoted
+from stream_parser.calls import CallWriter
 from stream_parser.dialect import TaggedArguments
 from stream_parser.grammar import CompiledCall, first_literal
+from stream_parser.json_text import escaped, quoted
 from stream_parser.repair import DUPLICATE_KEY, UNCLOSED_CALL, UNCLOSED_VALUE, WRAPPED_ARGUMENTS
 
 _BLANK = re.compile(r"\s*")
@@ -131,8 +132,8 @@ class TaggedReader(BodyReader):
         "_streams",
         "_tags",
         "_types",
-        "_written",
         "_wraps",
+        "_written",
     )
 
     def __init__(self, compiled: CompiledCall, writer: CallWriter, tags: TaggedArguments) -> None:
@@ -174,10 +175,7 @@ class TaggedReader(BodyReader):
         if self._part in (_Part.VALUE_START, _Part.VALUE, _Part.CDATA):
             self._end_value(text, pos, natural)
         if self.writer.is_open and natural:
-            if text[pos:].strip() not in (*self.compiled.call.tails, *self.compiled.call.closes, ""):
-                self.writer.note(UNCLOSED_CALL)
-            elif self.ends.has_tail or self.ends.has_close:
-                self.writer.note(UNCLOSED_CALL)
+            self.writer.note(UNCLOSED_CALL)
             self._finish()
         super().end(text, pos, natural)
 
@@ -252,7 +250,7 @@ class TaggedReader(BodyReader):
         if key in self._keys:
             self.writer.note(DUPLICATE_KEY)
         self._keys.add(key)
-        self.writer.write(f'{lead}{quoted(key)}: {chr(34) if self._streams else ""}')
+        self.writer.write(f"{lead}{quoted(key)}: {chr(34) if self._streams else ''}")
 
     def _read_value_start(self, text: str, pos: int) -> int:
         if self._tags.cdata:

@@ -6,7 +6,13 @@ from stream_parser.dialect import USUAL, Call, Dialect, JsonArguments, NoArgumen
 
 _THINK = Span(opens=("<think>",), closes=("</think>",), after_open="\n", before_close="\n", after_close="\n\n")
 _SECTION = Span(opens=("<｜tool▁calls▁begin｜>",), closes=("<｜tool▁calls▁end｜>", "<｜tool▁sep｜>"))
-_TOKENS = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>")
+_TOKENS = (
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁calls▁end｜>",
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁sep｜>",
+)
 _END = ("<｜end▁of▁sentence｜>", "<｜end of sentence｜>")
 _TURN = ("<｜Assistant｜>",)
 
@@ -62,13 +68,25 @@ _DSML_CALL = Call(
     tails=("</｜DSML｜invoke>",),
     gap="\n",
 )
-_DSML_BLOCKS = ("<｜DSML｜tool_calls>", "<｜DSML｜function_calls>", "<｜DSML｜toolcalls>", "<｜DSML｜tool>", "<｜DSML｜ calls>")
-_DSML_BLOCK_ENDS = ("</｜DSML｜tool_calls>", "</｜DSML｜function_calls>", "</｜DSML｜toolcalls>", "</｜DSML｜tool>", "</｜DSML｜ calls>")
+_DSML_BLOCKS = (
+    "<｜DSML｜tool_calls>",
+    "<｜DSML｜function_calls>",
+    "<｜DSML｜toolcalls>",
+    "<｜DSML｜tool>",
+    "<｜DSML｜ calls>",
+)
+_DSML_BLOCK_ENDS = (
+    "</｜DSML｜tool_calls>",
+    "</｜DSML｜function_calls>",
+    "</｜DSML｜toolcalls>",
+    "</｜DSML｜tool>",
+    "</｜DSML｜ calls>",
+)
 
 DEEPSEEK_V4 = Dialect(
     name="deepseek_v4",
     families=("DeepSeek V4",),
-    syntax='<｜DSML｜tool_calls><｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY" string="true|false">VALUE…',
+    syntax='<｜DSML｜tool_calls><｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY" string=…>VALUE…',
     reasoning=(Span(opens=("<think>",), closes=("</think>",)),),
     sections=(Span(opens=_DSML_BLOCKS, closes=_DSML_BLOCK_ENDS, after_open="\n"),),
     calls=(
@@ -87,7 +105,7 @@ DEEPSEEK_V32 = replace(
     DEEPSEEK_V4,
     name="deepseek_v32",
     families=("DeepSeek V3.2",),
-    syntax='<｜DSML｜function_calls><｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY" string="true|false">VALUE…',
+    syntax='<｜DSML｜function_calls><｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY" string=…>VALUE…',
     sections=(
         Span(
             opens=("<｜DSML｜function_calls>", *_DSML_BLOCKS),
@@ -114,8 +132,12 @@ DEEPSEEK_V41 = replace(
     DEEPSEEK_V4,
     name="deepseek_v41",
     families=("DeepSeek V4.1",),
-    syntax='<｜DSML｜ calls><｜DSML｜ invoke name="NAME"><｜DSML｜ parameter name="KEY" string="true|false">VALUE…',
-    sections=(Span(opens=("<｜DSML｜ calls>", *_DSML_BLOCKS), closes=("</｜DSML｜ calls>", *_DSML_BLOCK_ENDS), after_open="\n"),),
+    syntax='<｜DSML｜ calls><｜DSML｜ invoke name="NAME"><｜DSML｜ parameter name="KEY" string=…>VALUE…',
+    sections=(
+        Span(
+            opens=("<｜DSML｜ calls>", *_DSML_BLOCKS), closes=("</｜DSML｜ calls>", *_DSML_BLOCK_ENDS), after_open="\n"
+        ),
+    ),
     calls=(
         _V41_CALL,
         replace(_V41_CALL, body=JsonArguments()),
@@ -136,7 +158,7 @@ GIGACHAT35 = replace(
     DEEPSEEK_V4,
     name="gigachat35",
     families=("GigaChat 3.5",),
-    syntax='<｜GCML｜tool_calls><｜GCML｜invoke name="NAME"><｜GCML｜parameter name="KEY" string="true|false">VALUE…',
+    syntax='<｜GCML｜tool_calls><｜GCML｜invoke name="NAME"><｜GCML｜parameter name="KEY" string=…>VALUE…',
     sections=(Span(opens=("<｜GCML｜tool_calls>",), closes=("</｜GCML｜tool_calls>",), after_open="\n"),),
     calls=(
         replace(_DSML_CALL, body=_GCML_TAGS, heads=('<｜GCML｜invoke name="{name}">',), tails=("</｜GCML｜invoke>",)),

@@ -104,7 +104,7 @@ HYPERCLOVAX_THINK = replace(
 HY_V3 = Dialect(
     name="hy_v3",
     families=("Hunyuan 3",),
-    syntax="<tool_calls><tool_call>NAME<tool_sep><arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call></tool_calls>",
+    syntax="<tool_calls><tool_call>NAME<tool_sep><arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>…",
     reasoning=(Span(opens=("<think{suffix}>",), closes=("</think{suffix}>",)),),
     sections=(Span(opens=("<tool_calls{suffix}>",), closes=("</tool_calls{suffix}>",), after_open="\n"),),
     calls=(

@@ -3,8 +3,13 @@
 from stream_parser.dialect import USUAL, Call, Dialect, JsonArguments, Span, TaggedArguments
 
 _K2_TOKENS = (
-    "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_section_begin|>",
-    "<|tool_call_section_end|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
+    "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_end|>",
+    "<|tool_call_section_begin|>",
+    "<|tool_call_section_end|>",
+    "<|tool_call_begin|>",
+    "<|tool_call_argument_begin|>",
+    "<|tool_call_end|>",
 )
 
 KIMI_K2 = Dialect(
@@ -74,9 +79,17 @@ KIMI_K3 = Dialect(
     ),
     drop=("<|end_of_msg|>",),
     special=(
-        "<|open|>{ws}think{ws}<|sep|>", "<|close|>{ws}think{ws}<|sep|>", "<|open|>{ws}response{ws}<|sep|>",
-        "<|close|>{ws}response{ws}<|sep|>", "<|close|>{ws}tools{ws}<|sep|>", "<|close|>{ws}message{ws}<|sep|>",
-        "<|close|>{ws}call{ws}<|sep|>", "<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>",
+        "<|open|>{ws}think{ws}<|sep|>",
+        "<|close|>{ws}think{ws}<|sep|>",
+        "<|open|>{ws}response{ws}<|sep|>",
+        "<|close|>{ws}response{ws}<|sep|>",
+        "<|close|>{ws}tools{ws}<|sep|>",
+        "<|close|>{ws}message{ws}<|sep|>",
+        "<|close|>{ws}call{ws}<|sep|>",
+        "<|open|>",
+        "<|close|>",
+        "<|sep|>",
+        "<|end_of_msg|>",
     ),
     ids="name_counter",
     fingerprints=(("<|open|>", "<|close|>", "<|sep|>"), ("<|open|>", "<|sep|>")),

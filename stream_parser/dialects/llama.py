@@ -49,7 +49,11 @@ PYTHONIC = Dialect(
     turns=(*_LLAMA_TURN, "<start_of_turn>model\n"),
     aliases=("llama4_pythonic", "toolace", "gemma3_pythonic"),
     fingerprints=(
-        ("func_name1(",), ("[func_name",), ("<|python_start|>", "python"), ("pythonic",), ("tool_code",),
+        ("func_name1(",),
+        ("[func_name",),
+        ("<|python_start|>", "python"),
+        ("pythonic",),
+        ("tool_code",),
     ),
 )
 

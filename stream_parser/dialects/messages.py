@@ -17,7 +17,13 @@ from stream_parser.dialect import (
 )
 
 _HARMONY_TOKENS = (
-    "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>",
+    "<|start|>",
+    "<|end|>",
+    "<|message|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|return|>",
+    "<|call|>",
 )
 _JSON_OR_CODE = ByFirstChar(choices=(('{"', JsonArguments()),), otherwise=RawArgument("code"))
 
@@ -55,7 +61,7 @@ BEAM = replace(
     HARMONY,
     name="beam",
     families=("Beam",),
-    syntax=' to=NAME<|channel|>analysis <|constrain|>xml<|message|><rfl:parameter name="KEY">VALUE</rfl:parameter><|call|>',
+    syntax=' to=NAME<|channel|>analysis <|constrain|>xml<|message|><rfl:parameter name="KEY">VALUE</rfl:parameter>',
     messages=Messages(
         starts=("<|start|>assistant", "<|start|>"),
         message="<|message|>",
@@ -149,7 +155,7 @@ FUNCTIONARY_V31 = Dialect(
 MUSE = Dialect(
     name="muse",
     families=("Muse Glimmer", "Muse Spark"),
-    syntax=' to=NAME<|message|><atem:invoke name="NAME"><atem:parameter name="KEY">VALUE</atem:parameter></atem:invoke>',
+    syntax=' to=NAME<|message|><atem:invoke name="NAME"><atem:parameter name="KEY">VALUE</atem:parameter>…',
     messages=Messages(
         starts=("<|start|>assistant",),
         message="<|message|>",
@@ -210,9 +216,15 @@ INKLING = Dialect(
     noise=("<|message_model|>", "<|end_message|>"),
     drop=("<|content_model_end_sampling|>",),
     special=(
-        "<|message_model|>", "<|content_thinking|>", "<|content_text|>", "<|content_invoke_tool_json|>",
-        "<|end_message|>", "<|content_model_end_sampling|>", "<|message_model|><|content_thinking|>",
-        "<|message_model|><|content_text|>", "<|message_model|><|content_invoke_tool_json|>",
+        "<|message_model|>",
+        "<|content_thinking|>",
+        "<|content_text|>",
+        "<|content_invoke_tool_json|>",
+        "<|end_message|>",
+        "<|content_model_end_sampling|>",
+        "<|message_model|><|content_thinking|>",
+        "<|message_model|><|content_text|>",
+        "<|message_model|><|content_invoke_tool_json|>",
     ),
     keep_edges=True,
     fingerprints=(("<|content_invoke_tool_json|>",),),
@@ -247,10 +259,8 @@ HYPERCLOVAX_14B = Dialect(
 SOLAR_OPEN = Dialect(
     name="solar_open",
     families=("Solar Open 100B",),
-    syntax="<|tool_call:begin|>ID<|tool_call:name|>NAME<|tool_call:args|>OBJECT<|tool_call:end|> in <|tool_calls|>…<|calls|>",
-    reasoning=(
-        Span(opens=("<|begin|>assistant<|think|>", "<|think|>"), closes=("<|end|>",)),
-    ),
+    syntax="<|tool_call:begin|>ID<|tool_call:name|>NAME<|tool_call:args|>OBJECT<|tool_call:end|> in a section",
+    reasoning=(Span(opens=("<|begin|>assistant<|think|>", "<|think|>"), closes=("<|end|>",)),),
     answer=(
         Span(
             opens=("<|begin|>assistant<|content|>", "<|content|>"),
@@ -258,9 +268,7 @@ SOLAR_OPEN = Dialect(
             ends_reasoning=True,
         ),
     ),
-    sections=(
-        Span(opens=("<|begin|>assistant<|tool_calls|>", "<|tool_calls|>"), closes=("<|calls|>",)),
-    ),
+    sections=(Span(opens=("<|begin|>assistant<|tool_calls|>", "<|tool_calls|>"), closes=("<|calls|>",)),),
     calls=(
         Call(
             JsonArguments(),
@@ -272,8 +280,17 @@ SOLAR_OPEN = Dialect(
     noise=("<|begin|>assistant", "<|begin|>", "<|end|>"),
     drop=("<|flush|>",),
     special=(
-        "<|begin|>", "<|end|>", "<|think|>", "<|content|>", "<|tool_calls|>", "<|calls|>", "<|tool_call:begin|>",
-        "<|tool_call:end|>", "<|begin|>assistant<|think|>", "<|begin|>assistant<|content|>", "<|begin|>assistant",
+        "<|begin|>",
+        "<|end|>",
+        "<|think|>",
+        "<|content|>",
+        "<|tool_calls|>",
+        "<|calls|>",
+        "<|tool_call:begin|>",
+        "<|tool_call:end|>",
+        "<|begin|>assistant<|think|>",
+        "<|begin|>assistant<|content|>",
+        "<|begin|>assistant",
     ),
     keep_edges=True,
     aliases=("solar_open_100b",),

@@ -21,7 +21,7 @@ MINIMAX_M1 = Dialect(
 MINIMAX_M2 = Dialect(
     name="minimax_m2",
     families=("MiniMax-M2", "MiniMax-M2.1", "MiniMax-M2.5"),
-    syntax='<minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke></minimax:tool_call>',
+    syntax='<minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>…',
     reasoning=(THINK,),
     sections=(Span(opens=("<minimax:tool_call>",), closes=("</minimax:tool_call>",), after_open="\n"),),
     calls=(

@@ -32,11 +32,11 @@ MISTRAL_V11 = replace(
     name="mistral_v11",
     families=("Mistral Small 3.2", "Magistral 2507"),
     syntax="[TOOL_CALLS]NAME[CALL_ID]ID[ARGS]OBJECT",
-    reasoning=(Span(opens=("<think>", "[THINK]"), closes=("</think>", "[/THINK]"), after_open="\n", before_close="\n"),),
+    reasoning=(
+        Span(opens=("<think>", "[THINK]"), closes=("</think>", "[/THINK]"), after_open="\n", before_close="\n"),
+    ),
     calls=(
-        replace(
-            _NAMED, heads=("{name}[CALL_ID]{id}[ARGS]", "{name}[ARGS]", "{name}[CALL_ID]{id}", "{name}")
-        ),
+        replace(_NAMED, heads=("{name}[CALL_ID]{id}[ARGS]", "{name}[ARGS]", "{name}[CALL_ID]{id}", "{name}")),
         _ARRAY,
     ),
     aliases=(),

@@ -18,7 +18,7 @@ from stream_parser.dialects.hermes import CHATML, CHATML_END, THINK
 STEP3 = Dialect(
     name="step3",
     families=("Step-3",),
-    syntax='<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="NAME"><steptml:parameter name="KEY">VALUE…',
+    syntax='<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="NAME"><steptml:parameter name="KEY">…',
     reasoning=(THINK,),
     sections=(Span(opens=("<｜tool_calls_begin｜>",), closes=("<｜tool_calls_end｜>", "<｜tool_sep｜>")),),
     calls=(
@@ -32,7 +32,11 @@ STEP3 = Dialect(
     ),
     drop=("<|EOT|>", "<｜end▁of▁sentence｜>"),
     special=(
-        "<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", "<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>",
+        "<｜tool_calls_begin｜>",
+        "<｜tool_calls_end｜>",
+        "<｜tool_call_begin｜>",
+        "<｜tool_call_end｜>",
+        "<｜tool_sep｜>",
     ),
     turns=("<|BOT|>assistant\n", *CHATML),
     fingerprints=(("steptml:",),),
@@ -148,9 +152,7 @@ MINICPM5 = Dialect(
     reasoning=(THINK,),
     calls=(
         Call(
-            TaggedArguments(
-                params=('<param name="{key}">',), closes=("</param>",), typing="python", cdata=True
-            ),
+            TaggedArguments(params=('<param name="{key}">',), closes=("</param>",), typing="python", cdata=True),
             heads=('<function name="{name}">', '<functionname="{name}">'),
             tails=("</function>",),
         ),
@@ -164,7 +166,7 @@ MINICPM5 = Dialect(
 DOTS = Dialect(
     name="dots",
     families=("dots.llm",),
-    syntax='<dots_function_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke></dots_function_call>',
+    syntax='<dots_function_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>…',
     reasoning=(THINK,),
     sections=(Span(opens=("<dots_function_call>",), closes=("</dots_function_call>",), after_open="\n"),),
     calls=(
@@ -202,7 +204,7 @@ CWM = Dialect(
 MCP_XML = Dialect(
     name="mcp_xml",
     families=("MiroThinker",),
-    syntax="<use_mcp_tool><server_name>S</server_name><tool_name>NAME</tool_name><arguments>OBJECT</arguments></use_mcp_tool>",
+    syntax="<use_mcp_tool><server_name>S</server_name><tool_name>NAME</tool_name><arguments>OBJECT</arguments>…",
     reasoning=(THINK,),
     calls=(
         Call(
@@ -227,9 +229,7 @@ GLM4 = Dialect(
     name="glm4",
     families=("GLM-4-9B", "ChatGLM3"),
     syntax="NAME\\nOBJECT<|observation|>",
-    calls=(
-        Call(JsonArguments(), heads=("{name}\n",), closes=("<|observation|>",), known_name=True, at_start=True),
-    ),
+    calls=(Call(JsonArguments(), heads=("{name}\n",), closes=("<|observation|>",), known_name=True, at_start=True),),
     noise=("<|assistant|>",),
     drop=("<|observation|>", "<|user|>", "<|endoftext|>"),
     special=("<|assistant|>", "<|observation|>", "<|user|>", "<|endoftext|>"),

@@ -5,9 +5,7 @@ from dataclasses import replace
 from stream_parser.dialect import USUAL, Call, Dialect, JsonCall, Span, TaggedArguments
 from stream_parser.dialects.hermes import CHATML, CHATML_END, THINK
 
-_TAGS = TaggedArguments(
-    params=("<parameter={key}>",), closes=("</parameter>",), trim="newline", separator="\n"
-)
+_TAGS = TaggedArguments(params=("<parameter={key}>",), closes=("</parameter>",), trim="newline", separator="\n")
 _CALL = Call(
     _TAGS,
     opens=("<tool_call>",),
@@ -19,7 +17,16 @@ _CALL = Call(
 
 QWEN3_CODER = Dialect(
     name="qwen3_coder",
-    families=("Qwen3-Coder", "Qwen3.5", "Qwen3.6", "Nemotron 3", "Granite 4.2", "Step 3.5/3.7/5", "Nanbeige", "MiniCPM-V 4"),
+    families=(
+        "Qwen3-Coder",
+        "Qwen3.5",
+        "Qwen3.6",
+        "Nemotron 3",
+        "Granite 4.2",
+        "Step 3.5/3.7/5",
+        "Nanbeige",
+        "MiniCPM-V 4",
+    ),
     syntax="<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>",
     reasoning=(THINK,),
     calls=(_CALL,),
@@ -27,8 +34,19 @@ QWEN3_CODER = Dialect(
     turns=CHATML,
     recovery=USUAL | {"missing_call_open"},
     aliases=(
-        "qwen3_xml", "qwen_xml", "qwen3_5", "step3p5", "step3p7", "step5", "nemotron_v3", "nemotron_3", "nano_v3",
-        "granite_thinking_parser", "granite4_thinking", "nanbeige", "minicpmv",
+        "qwen3_xml",
+        "qwen_xml",
+        "qwen3_5",
+        "step3p5",
+        "step3p7",
+        "step5",
+        "nemotron_v3",
+        "nemotron_3",
+        "nano_v3",
+        "granite_thinking_parser",
+        "granite4_thinking",
+        "nanbeige",
+        "minicpmv",
     ),
     fingerprints=(("<tool_call>", "<function=", "<parameter="),),
 )

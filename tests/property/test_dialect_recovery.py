@@ -16,7 +16,12 @@ from stream_parser.renderer import WrittenCall, render
 from tests.testkit.parser_streams import comparable, cuts, parse_message, tool
 
 TOOLS = [
-    tool("put_note", text={"type": "string"}, level={"type": "integer"}, tags={"type": "array", "items": {"type": "string"}}),
+    tool(
+        "put_note",
+        text={"type": "string"},
+        level={"type": "integer"},
+        tags={"type": "array", "items": {"type": "string"}},
+    ),
     tool("ping", host={"type": "string"}),
 ]
 FIRST = WrittenCall("put_note", {"text": 'a "b" <c>\nd', "level": 3, "tags": ["x", "y z"]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 
 import pytest
 from hypothesis import given, settings
@@ -44,15 +43,47 @@ MARKERS = sorted(
         plain(marker)
         for dialect in DETECTION_ORDER
         for marker in (
-            *(m for span in (*dialect.reasoning, *dialect.sections, *dialect.answer) for m in (*span.opens, *span.closes)),
+            *(
+                m
+                for span in (*dialect.reasoning, *dialect.sections, *dialect.answer)
+                for m in (*span.opens, *span.closes)
+            ),
             *(m for call in dialect.calls for m in (*call.opens, *call.closes, *call.tails)),
         )
     }
 )
 words = st.sampled_from(
-    ["tide", "a < b", '"quoted"', "it's", "{x}", "[1, 2]", "\\", "\\n", "C:\\dir", "é", "🙂", "東京", "&&", ";", "}", "]", "`", "```",
-     "<p>", "</p>", "0x1f", "null", "true", "'", "\t", "key: value", "a=1, b=2", "f(x)"]
-)  # fmt: skip
+    [
+        "tide",
+        "a < b",
+        '"quoted"',
+        "it's",
+        "{x}",
+        "[1, 2]",
+        "\\",
+        "\\n",
+        "C:\\dir",
+        "é",
+        "🙂",
+        "東京",
+        "&&",
+        ";",
+        "}",
+        "]",
+        "`",
+        "```",
+        "<p>",
+        "</p>",
+        "0x1f",
+        "null",
+        "true",
+        "'",
+        "\t",
+        "key: value",
+        "a=1, b=2",
+        "f(x)",
+    ]
+)
 texts = st.lists(words | st.sampled_from(MARKERS) | st.text(max_size=6), max_size=6).map(" ".join)
 line_texts = st.lists(texts, max_size=3).map("\n".join)
 
@@ -72,7 +103,8 @@ values = st.fixed_dictionaries(
         "owner": st.sampled_from(["ann", "bob and co", "x y"]),
         "tags": st.lists(st.sampled_from(["a", "b c", 'say "hi"', "it's", "é"]), max_size=3),
         "meta": st.fixed_dictionaries(
-            {"depth": st.integers(0, 99)}, optional={"label": st.sampled_from(["up", "a:b", "x, y"]), "on": st.booleans()}
+            {"depth": st.integers(0, 99)},
+            optional={"label": st.sampled_from(["up", "a:b", "x, y"]), "on": st.booleans()},
         ),
     },
 )
@@ -85,11 +117,28 @@ calls = st.lists(
     max_size=3,
 )
 prose = st.lists(
-    st.sampled_from(["Look", "at this:", "a < b", "x[0]", "{y}", "it's", "fine.", "🙂", "`code`", "5 > 4", "f(x)", "\n", "A: B", '"q"'])
+    st.sampled_from(
+        [
+            "Look",
+            "at this:",
+            "a < b",
+            "x[0]",
+            "{y}",
+            "it's",
+            "fine.",
+            "🙂",
+            "`code`",
+            "5 > 4",
+            "f(x)",
+            "\n",
+            "A: B",
+            '"q"',
+        ]
+    )
     | st.sampled_from(MARKERS),
     min_size=1,
     max_size=6,
-).map(" ".join)  # fmt: skip
+).map(" ".join)
 
 
 def is_expressible(dialect: Dialect, written: WrittenCall) -> bool:
@@ -119,7 +168,8 @@ def _ends_where_it_ends(dialect: Dialect, body: TaggedArguments, text: str) -> b
     if body.cdata and text.lstrip().startswith("<!"):
         return False
     closer = plain(body.closes[0])
-    after = plain((*compiled.call.tails, *compiled.call.closes, *(dialect.messages.ends if dialect.messages else ()))[0])
+    ends = dialect.messages.ends if dialect.messages else ()
+    after = plain((*compiled.call.tails, *compiled.call.closes, *ends)[0])
     found = plan.end.search(text + edge + closer + after)
     return found is not None and found.start() == len(text)
 
@@ -137,9 +187,12 @@ def says_nothing_structural(dialect: Dialect, text: str, in_reasoning: bool) -> 
     return not any(plain(marker) in text for marker in own) and not text.lstrip().startswith(tuple(EDGE_MARKERS))
 
 
-EDGE_MARKERS = [plain(m) for d in DETECTION_ORDER for s in (*d.reasoning, *d.answer) for m in (*s.opens, *s.closes)] + [
-    plain(m) for d in DETECTION_ORDER for m in (*(c for s in d.sections for c in s.closes), *d.noise)
-] + [plain(m) for d in DETECTION_ORDER for c in d.calls for m in (*c.tails, *c.closes)] + ["{", "[", "```"]
+EDGE_MARKERS = (
+    [plain(m) for d in DETECTION_ORDER for s in (*d.reasoning, *d.answer) for m in (*s.opens, *s.closes)]
+    + [plain(m) for d in DETECTION_ORDER for m in (*(c for s in d.sections for c in s.closes), *d.noise)]
+    + [plain(m) for d in DETECTION_ORDER for c in d.calls for m in (*c.tails, *c.closes)]
+    + ["{", "[", "```"]
+)
 
 
 def takes_content_before_calls(dialect: Dialect) -> bool:

@@ -55,12 +55,11 @@ def coerce(value: Value, types: TypeSet | None, read_literal: LiteralReader = no
 def read_word(word: str, types: TypeSet | None) -> Scalar:
     """A bare word where the schema decides: "750" is text for a string and a number for an integer."""
     scalar = read_scalar(word)
-    text = Scalar(quoted(word), repair.UNQUOTED_STRING)
-    if scalar is None or (types is not None and types.is_string_only):
-        return text
-    if types is None or not ({"string"} & types.types) or _allows_text(scalar.text, types):
+    if scalar is None:
+        return Scalar(quoted(word), repair.UNQUOTED_STRING)
+    if types is None or "string" not in types.types:
         return scalar
-    return text
+    return scalar if _allows_text(scalar.text, types) else Scalar(quoted(word), "")
 
 
 def _allows_text(json_text: str, types: TypeSet) -> bool:

@@ -17,6 +17,7 @@ _encode = getattr(json.encoder, "c_encode_basestring", None) or json.encoder.py_
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LAX_NUMBER = re.compile(r"([+-]?)0*([0-9]*)(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+_MANTISSA = re.compile(r"[+-]?\.?[0-9]")
 _BASED_NUMBER = re.compile(r"([+-]?)0(?:x([0-9a-f]+)|o([0-7]+)|b([01]+))", re.IGNORECASE)
 _DIGIT_GAPS = re.compile(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])")
 _SCALAR_PREFIX = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?)?")
@@ -83,11 +84,9 @@ def _read_number(word: str) -> str | None:
         value = int(hexadecimal or octal or binary, 16 if hexadecimal else 8 if octal else 2)
         return f"{'-' if sign == '-' and value else ''}{value}"
     lax = _LAX_NUMBER.fullmatch(word)
-    if lax is None or not any(char.isdigit() for char in word):
+    if lax is None or not _MANTISSA.match(word):
         return None
     sign, whole, fraction, exponent = lax.groups()
     if fraction == ".":
         fraction = ".0"
-    if fraction is None and not whole and "0" not in word:
-        return None
     return f"{'-' if sign == '-' else ''}{whole or '0'}{fraction or ''}{exponent or ''}"

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from stream_parser.json_text import quoted
 
 # Deeper values are valid JSON, but common decoders (this one among them) refuse them.
-MAX_DEPTH = 200
+MAX_DEPTH = 100
 
 _BRACKETS = re.compile(r'"(?:[^"\\]+|\\.)*"|([\[{])|([\]}])', re.DOTALL)
 _INTEGER = re.compile(r"-?[0-9]+")

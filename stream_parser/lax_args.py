@@ -19,8 +19,9 @@ _NATIVE = frozenset({repair.QUOTES, repair.UNQUOTED_KEY, repair.PYTHON_LITERAL, 
 class LaxScanner(ValueMachine):
     """One object, from its opening to its closing brace.
 
-    A delimited value is text; where the tool's schema wants no string there, it is held and read as what it wants.
-    Where `stops` holds the delimiter's first character, each delimiter stops the scanner: `force` it.
+    `delimiter` has two characters or more. A delimited value is text; where the tool's schema wants no string there, it
+    is held and read as what it wants. Where `stops` holds the delimiter's first character, each delimiter stops the
+    scanner: `force` it.
     """
 
     def __init__(self, *, delimiter: str, tool: ToolSchema | None = None, stops: str = "") -> None:

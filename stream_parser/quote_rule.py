@@ -38,7 +38,7 @@ class QuoteContext:
 
 
 _BLANK = re.compile(r"[ \t\r\n]*")
-_IDENTIFIER = re.compile(r"[^\W\d][\w.$-]*")
+_NAME = re.compile(r"[\w$][\w.$-]*")
 _WORD = re.compile(r"\w+")
 _LITERALS = ("true", "false", "null", "True", "False", "None", "NaN", "Infinity")
 _DIGITS = "0123456789-+"
@@ -126,7 +126,7 @@ def _after_value(held: str, start: int, context: QuoteContext) -> Role | None:
         return _after_stray_bracket(held, start)
     if char in OPENERS:
         return _before_string(held, start, context)
-    if context.place == "member" and "\n" in held[:start] and _IDENTIFIER.match(held, start):
+    if context.place == "member" and "\n" in held[:start] and _NAME.match(held, start):
         return _named(held, start, ":", context)
     return _stop(char, context)
 
@@ -165,7 +165,7 @@ def _before_key(held: str, start: int) -> Role | None:
 
 def _named(held: str, start: int, separator: str, context: QuoteContext) -> Role | None:
     """Does a name with its separator follow, as a key or a keyword argument begins?"""
-    name = _IDENTIFIER.match(held, start)
+    name = _NAME.match(held, start)
     if name is None:
         return _stop(held[start], context)
     end = _blank_end(held, name.end())

@@ -16,8 +16,10 @@ from stream_parser import repair
 from stream_parser.json_value import Number, Value, type_name
 from stream_parser.schema_types import Schema, resolve_reference, schema_types
 
-# References that lead nowhere but into each other, and schemas below schemas, are followed this far.
-_MAX_DEPTH = 300
+# How far schemas are followed below each other, and how many are tried for one value: references may lead in circles,
+# alternatives multiply, and Python's own stack is short. What lies beyond is allowed.
+_MAX_DEPTH = 120
+_MAX_VISITS = 20_000
 # Python's expressions backtrack: a pattern is enforced on short text only, and only if it repeats no repetition.
 _MAX_PATTERN = 200
 _MAX_PATTERN_SUBJECT = 200
@@ -29,8 +31,10 @@ class SchemaChecker:
 
     def __init__(self, root: Schema) -> None:
         self._root = root
+        self._visits = 0
 
     def first_fault(self, value: Value) -> str:
+        self._visits = 0
         return next(self._faults(value, self._root, 0), "")
 
     def _fits(self, value: Value, schema: object, depth: int) -> bool:
@@ -39,7 +43,8 @@ class SchemaChecker:
     def _faults(self, value: Value, schema: object, depth: int) -> Iterator[str]:
         if schema is False:
             yield repair.SCHEMA_FORM
-        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        self._visits += 1
+        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or self._visits > _MAX_VISITS:
             return
         yield from self._own_faults(value, schema)
         if isinstance(value, dict):

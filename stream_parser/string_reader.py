@@ -116,7 +116,6 @@ class StringReader:
             return
         if char == style.delimiter[:1]:
             self._hold(char, "delimiter")
-            self._match_delimiter(char)
         elif char == "\\" and style.escapes != "none":
             self._hold(char, "escape")
         elif is_high(char):

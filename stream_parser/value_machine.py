@@ -70,7 +70,9 @@ class ValueMachine:
             self._word.force(char)
         elif self._step == self._in_bare_key:
             self._key.append(char)
-        elif self._begins_delimiter(char) and self._writer.place in ("value", "key"):
+        elif self._begins_delimiter(char) and self._writer.place != "colon":
+            if self._writer.place == "separator":
+                self._writer.miss_comma()
             self._matched = char
             self._step = self._in_delimiter
         else:
@@ -176,9 +178,7 @@ class ValueMachine:
         if char == ",":
             self._writer.next_member([","])
         elif self._begins_member(char):
-            self.output.note(repair.MISSING_COMMA)
-            self.output.write(",")
-            self._writer.next_member([])
+            self._writer.miss_comma()
             return pos
         else:
             self._take_odd(char)
@@ -337,9 +337,9 @@ class ValueMachine:
             self._end_bare_key()
         elif not complete:
             return False
-        elif step == self._in_delimiter:
+        elif step == self._in_delimiter or (step == self._in_comment and not self._comment.is_comment):
             self._step = self._at_place
-            self._take_odd(self._matched)
+            self._take_odd(self._matched if step == self._in_delimiter else self._comment.char)
         else:
             self._writer.finish()
         return True

@@ -117,6 +117,10 @@ class ValueWriter:
         self.gap[:] = gap
         self.place = "key" if self.in_object else "value"
 
+    def miss_comma(self) -> None:
+        self.output.note(repair.MISSING_COMMA)
+        self.next_member([","])
+
     def end_value(self) -> None:
         self.place = "separator"
         self.done = not self.levels

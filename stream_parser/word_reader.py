@@ -83,8 +83,9 @@ class WordReader:
 
     def end(self) -> None:
         """No more text."""
-        if self._comma:
-            self.rest, self._comma = self._comma, ""
+        if self._comma.strip(", \t\r\n"):
+            self._keep_comma()
+        self.rest, self._comma = self._comma + self.rest, ""
         self.closed = True
 
     def _read_special(self, text: str, pos: int) -> int:

@@ -51,11 +51,11 @@ ATOMS = [
 garbage = st.lists(st.sampled_from(ATOMS), max_size=24).map("".join)
 openings = st.sampled_from(["", "{", '"', "'", "[", '{"a": "', "{'a': '", '"{\\"a\\": '])
 
+TRICKY = ["a", "it's", 'say "hi"', "x, y", '": ', '"}', "], [", "//", "</tool_call>", "é", "\\", "\n"]
 strings = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
-    st.lists(st.sampled_from(["a", "it's", 'say "hi"', "x, y", '": ', '"}', "], [", "//", "</tool_call>", "é", "\\", "\n"]))
-    .map("".join),
-)  # fmt: skip
+    st.lists(st.sampled_from(TRICKY)).map("".join),
+)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | strings,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(strings, inner, max_size=4),

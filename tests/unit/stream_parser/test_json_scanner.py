@@ -72,7 +72,11 @@ def test_valid_json_cut_anywhere_is_passed_on_up_to_an_unfinished_escape():
         ('{"a": "yes", or no"}', {"a": 'yes", or no'}, repair.INNER_QUOTE),
         ('["yes", then]', ['yes", then]'], repair.INNER_QUOTE),
         ("{'a': True, 'b': None, 'c': FALSE}", {"a": True, "b": None, "c": False}, repair.PYTHON_LITERAL),
-        ('{"a": (1, 2), "b": (3,), "c": (), "d": (4)}', {"a": [1, 2], "b": [3], "c": [], "d": 4}, repair.PYTHON_LITERAL),
+        (
+            '{"a": (1, 2), "b": (3,), "c": (), "d": (4)}',
+            {"a": [1, 2], "b": [3], "c": [], "d": 4},
+            repair.PYTHON_LITERAL,
+        ),
         ("{'a': 'one ' 'two'}", {"a": "one two"}, repair.PYTHON_LITERAL),
         ('{"a": "one " "two" , "b": 1}', {"a": "one two", "b": 1}, repair.PYTHON_LITERAL),
         ("{\"a\": r'\\d', 'b': f\"x\"}", {"a": "\\d", "b": "x"}, repair.PYTHON_LITERAL),
@@ -81,30 +85,42 @@ def test_valid_json_cut_anywhere_is_passed_on_up_to_an_unfinished_escape():
         ('{"a": 1, "b": [1, 2,],}', {"a": 1, "b": [1, 2]}, repair.EXTRA_COMMA),
         ('{,"a": 1,, "b": [,1,,2]}', {"a": 1, "b": [1, 2]}, repair.EXTRA_COMMA),
         ('{"a": 1 "b": "x" "c": {} "d": [1 2]}', {"a": 1, "b": "x", "c": {}, "d": ["1 2"]}, repair.MISSING_COMMA),
-        ('{"a": "x"\n"b": true\nc: 1\n"d": "y"\ne: 2}', {"a": "x", "b": True, "c": 1, "d": "y", "e": 2}, repair.MISSING_COMMA),
+        (
+            '{"a": "x"\n"b": true\nc: 1\n"d": "y"\ne: 2}',
+            {"a": "x", "b": True, "c": 1, "d": "y", "e": 2},
+            repair.MISSING_COMMA,
+        ),
         ('["a" "b" "c"]', ["a", "b", "c"], repair.MISSING_COMMA),
         ('["a""b"]', ["a", "b"], repair.MISSING_COMMA),
         ('[{"a": 1} {"b": 2}]', [{"a": 1}, {"b": 2}], repair.MISSING_COMMA),
         ('{"a" 1, "b" = 2, "c" => "x", "d" {}}', {"a": 1, "b": 2, "c": "x", "d": {}}, repair.COLON),
         ('{"a": , "b":, "c"}', {"a": None, "b": None, "c": None}, repair.MISSING_VALUE),
         ('{"a", "b": 1}', {"a": None, "b": 1}, repair.MISSING_VALUE),
-        ('{"a": 1, // one\n "b": 2 /* two **/ , # three\n "c": [ /**/ 3 ]}', {"a": 1, "b": 2, "c": [3]}, repair.COMMENT),
+        (
+            '{"a": 1, // one\n "b": 2 /* two **/ , # three\n "c": [ /**/ 3 ]}',
+            {"a": 1, "b": 2, "c": [3]},
+            repair.COMMENT,
+        ),
         ('{"a": # one\n 1, "b" /* x */ : 2, "c": "x" // y\n}', {"a": 1, "b": 2, "c": "x"}, repair.COMMENT),
         ('{"a": "x"\n# y\n}', {"a": "x"}, repair.COMMENT),
         ('{"a": "tab\there\r\n\x01"}', {"a": "tab\there\r\n\x01"}, repair.CONTROL_CHARACTER),
         ('{"a": "C:\\work\\data \\\' \\x41 \\u12 \\q"}', {"a": "C:\\work\\data ' \\x41 \\u12 \\q"}, repair.ESCAPE),
         ('{"a": "x \\\ny"}', {"a": "x \\\ny"}, repair.ESCAPE),
-        ('{"a": "\\ud83d \\ude80 \\ud83d\\n \\ud83d\\u0041"}', {"a": "\ufffd \ufffd \ufffd\n \ufffdA"}, repair.SURROGATE),
+        (
+            '{"a": "\\ud83d \\ude80 \\ud83d\\n \\ud83d\\u0041"}',
+            {"a": "\ufffd \ufffd \ufffd\n \ufffdA"},
+            repair.SURROGATE,
+        ),
         ('{"a": "\ud83d \ude80 \ud83d\ude80"}', {"a": "\ufffd \ufffd 🚀"}, repair.SURROGATE),
         ('```json\n{"a": 1}', {"a": 1}, repair.CODE_FENCE),
         ('"{\\"a\\": \\"x\\\\ny\\", \\"b\\": [1]}"', {"a": "x\ny", "b": [1]}, repair.DOUBLE_ENCODED),
-        ("'{\"a\": \"it's\"}'", {"a": "it's"}, repair.DOUBLE_ENCODED),
+        ('\'{"a": "it\'s"}\'', {"a": "it's"}, repair.DOUBLE_ENCODED),
         ('{\\"a\\": \\"x\\", \\"b\\": 1}', {"a": "x", "b": 1}, repair.DOUBLE_ENCODED),
         ('"{"a": "x"}"', {"a": "x"}, repair.QUOTES),
         ('""', {}, repair.EMPTY_ARGUMENTS),
         ("null", {}, repair.EMPTY_ARGUMENTS),
         ("", {}, repair.EMPTY_ARGUMENTS),
-        ("{{[:\"a\": 1}", {"a": 1}, repair.STRAY_TEXT),
+        ('{{[:"a": 1}', {"a": 1}, repair.STRAY_TEXT),
         ('{"a": [1] ; , "b": {} ) }', {"a": [1], "b": {}}, repair.STRAY_TEXT),
         ('{"a": 1], "b": "x"]}', {"a": 1, "b": "x"}, repair.EXTRA_CLOSER),
         ('{"a": [1, {"b": 2], "c": 3}', {"a": [1, {"b": 2}], "c": 3}, repair.MISSING_CLOSER),
@@ -112,7 +128,7 @@ def test_valid_json_cut_anywhere_is_passed_on_up_to_an_unfinished_escape():
         ('{"a": [1, {"b": "x"', {"a": [1, {"b": "x"}]}, repair.MISSING_CLOSER),
         ('{"a": "x, ', {"a": "x, "}, repair.UNCLOSED_STRING),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_json_is_repaired(text, value, reason):
     result = scan_all_ways(JsonScanner, text)
     assert reason in result.reasons
@@ -322,7 +338,7 @@ def test_deep_nesting_costs_no_recursion():
 
 
 def test_a_long_string_costs_the_same_at_its_end_as_at_its_start():
-    """Measured in processor time, with much room for noise: a scanner that reads again what it has would take 100 times."""
+    """In processor time, with much room for noise: a scanner that reads again what it has would take 100 times."""
     pieces = ["word"] * 40_000
     times = []
     for part in (pieces[:4_000], pieces[36_000:]):

@@ -20,7 +20,7 @@ def test_a_high_half_waits_for_the_next_piece_even_an_empty_one():
     assert joiner.flush() == ""
 
 
-@pytest.mark.parametrize("text", ["\ud83d", "\ude80", "x\ud83dy", "\ude80\ud83d"])
+@pytest.mark.parametrize("text", ["\ud83d", "x\ud83dy", "\ude80\ud83d"])
 def test_lone_halves_are_replaced(text):
     assert "\ufffd" in joined(*text)
     joined(*text).encode()

@@ -12,18 +12,13 @@ from typing import Literal, TypeAlias
 
 from stream_parser.patterns import plain
 
+# What a dialect recovers from beyond what all do. All: a call that ends reasoning, a closer repeated or astray beside
+# other markup, closers of values and calls missing at the end, aliases of JSON keys, arguments as JSON strings.
 Recovery: TypeAlias = Literal[
-    "missing_section_open",  # calls also stand outside their section
-    "missing_call_open",  # a call may begin at its head, if the name is a declared tool
-    "missing_call_close",  # the next opener ends a call
+    "missing_section_open",  # calls also stand outside their section; a bare head only under a declared name
+    "missing_call_open",  # a call may begin at its head, under a declared name
     "missing_value_close",  # the next parameter or the end of the call ends a value
-    "eof_complete_body",  # body complete, closer missing at the end of the turn: a call
-    "unclosed_reasoning",  # a call ends the reasoning
-    "dup_reasoning_close",  # a second closer right after the first is dropped
-    "stray_marker",  # an orphan closer next to other markup is dropped
-    "alias_keys",  # `parameters` for `arguments` and the like
-    "string_args",  # arguments as a JSON string are decoded
-    "wrapper_arg",  # one parameter `arguments`/`input` holding the object is unwrapped
+    "wrapper_arg",  # one parameter `arguments` or `input` that holds the object is unwrapped
     "echo_after",  # the body repeated after its end is dropped
     "name_from_args",  # a bare counter for a name: the keys tell which tool
 ]
@@ -33,19 +28,7 @@ Shape: TypeAlias = Literal["one", "array", "lines"]
 Region: TypeAlias = Literal["reasoning", "content", "calls", "discard"]
 IdShape: TypeAlias = Literal["call", "alnum9", "functions_counter", "name_counter"]
 
-USUAL: frozenset[Recovery] = frozenset(
-    {
-        "missing_section_open",
-        "missing_call_close",
-        "missing_value_close",
-        "eof_complete_body",
-        "unclosed_reasoning",
-        "dup_reasoning_close",
-        "stray_marker",
-        "alias_keys",
-        "string_args",
-    }
-)
+USUAL: frozenset[Recovery] = frozenset({"missing_section_open", "missing_value_close"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,3 +11,10 @@ class UnknownDialect(ParserError, LookupError):
     def __init__(self, message: str, nearest: str = "") -> None:
         super().__init__(message)
         self.nearest = nearest
+
+
+class UnsupportedTemplate(ParserError, ValueError):
+    """A checkpoint's response_template says something that no declaration can say."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"this response_template cannot be imported: {what}")

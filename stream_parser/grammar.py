@@ -175,16 +175,16 @@ def _call_entries(dialect: Dialect, compiled: CompiledCall) -> list[Entry]:
     opened = re.compile(_any(starts).full) if starts else None
 
     section = [_any(sections), pat.space()] if sections else []
-    if call.opens:
-        lead = [*([pat.optional(pat.sequence(*section))] if section else []), _any(call.opens), pat.space()]
-    else:
-        lead = section
+    tolerant = "missing_section_open" in dialect.recovery
+    if section and call.opens and tolerant:
+        section = [pat.optional(pat.sequence(*section))]
+    lead = [*section, _any(call.opens), pat.space()] if call.opens else section
     entries = []
     for head in call.heads or ("",):
         rest = [*_head(head), *_body_start(compiled)]
         pattern = pat.sequence(*lead, *rest)
         entries.append(Entry(_CALL, pattern, special, opened, compiled, call.known_name))
-        if head and (_may_lack_opener(dialect, call) or (section and not call.opens)):
+        if head and (_may_lack_opener(dialect, call) or (section and tolerant and not call.opens)):
             bare = re.compile(pat.marker(first_literal(head)).full)
             entries.append(Entry(_CALL, pat.sequence(*rest), False, bare, compiled, known_name=True, loose=True))
     return entries

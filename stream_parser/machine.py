@@ -12,6 +12,7 @@ from typing import assert_never
 from stream_parser.argument_bodies import CounterReader
 from stream_parser.bodies import BodyReader, Status
 from stream_parser.calls import CallWriter, resolve_counted_name
+from stream_parser.echo import EchoFilter
 from stream_parser.events import Event
 from stream_parser.grammar import CompiledCall, Entry, Grammar, Role
 from stream_parser.marker_rules import MarkerRules
@@ -27,6 +28,7 @@ class Machine:
     __slots__ = (
         "_body",
         "_calls_allowed",
+        "_echo",
         "_final",
         "_grammar",
         "_held",
@@ -45,6 +47,7 @@ class Machine:
         self._grammar = grammar
         self._calls_allowed = calls_allowed
         self._body: BodyReader | None = None
+        self._echo = EchoFilter() if "echo_after" in grammar.dialect.recovery else None
         self._trial: list[str] | None = None  # what an unconfirmed body has read
         self._held = ""  # unread text that may become a marker
         self._text = ""
@@ -108,6 +111,11 @@ class Machine:
 
     def _read_text(self) -> bool:
         """Read up to the next marker and act on it. True: the text from the position on has to wait."""
+        if self._echo is not None and self._echo.is_due:
+            after = self._echo.skip(self._text, self._pos, bool(self._final))
+            if after is None:
+                return True
+            self._pos = after
         text, start, regions = self._text, self._pos, self.regions
         at = start
         while True:
@@ -160,6 +168,9 @@ class Machine:
             case Role.CALL:
                 assert entry.call is not None
                 regions.mark()
+                if self._echo is not None and entry.opened is not None:
+                    opener = entry.opened.match(hit[0])
+                    self._echo.begin(hit[0][opener.end() :] if opener else hit[0])
                 self._open_call(entry.call, hit)
             case Role.HEADER:
                 regions.enter("content")
@@ -230,6 +241,8 @@ class Machine:
     def _read_body(self, body: BodyReader) -> bool:
         start = self._pos
         self._pos = body.feed(self._text, start)
+        if self._echo is not None:
+            self._echo.add(self._text[start : self._pos])
         if self._trial is not None:
             if body.status is Status.REJECTED:
                 self._reject("".join(self._trial) + self._text[start:])
@@ -245,6 +258,8 @@ class Machine:
 
     def _close_body(self, body: BodyReader) -> None:
         self._body = None
+        if self._echo is not None:
+            self._echo.end(body.compiled.call.closes, body.leftover)
         self.regions.mark()
         self._rules.after_call = True
         if body.leftover:

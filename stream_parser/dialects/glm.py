@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from stream_parser.dialect import USUAL, Call, Dialect, JsonArguments, JsonCall, Span, TaggedArguments
+from stream_parser.dialect import Call, Dialect, JsonArguments, JsonCall, Span, TaggedArguments
 
 _THINK = Span(opens=("<think>",), closes=("</think>",))
 _TAGS = TaggedArguments(params=("<arg_key>{key}</arg_key>\n<arg_value>",), closes=("</arg_value>",), separator="\n")
@@ -69,11 +69,11 @@ SPARK25 = replace(
     GLM47,
     name="spark25",
     families=("Spark X2.5", "Spark 3"),
-    drop=("<end>", "<|endoftext|>"),
-    special=("<|endoftext|>",),
-    turns=("<Bot>",),
+    drop=("<｜end▁of▁sentence｜>", "<end>"),
+    special=("<｜end▁of▁sentence｜>",),
+    turns=("<|Bot|>", "<Bot>"),
     aliases=("spark3", "spark"),
-    fingerprints=(("<arg_key>", "<Bot>"), ("<arg_key>", "<end>")),
+    fingerprints=(("<arg_key>", "<|Bot|>"), ("<arg_key>", "<Bot>")),
 )
 
 IQUEST = replace(
@@ -144,7 +144,7 @@ HUNYUAN_A13B = Dialect(
     calls=(Call(JsonCall(shape="array"), opens=("<tool_calls>",), closes=("</tool_calls>",), own_section=True),),
     drop=("<|eos|>", "<|endoftext|>"),
     turns=("<|extra_0|>", "<｜hy_Assistant｜>"),
-    fingerprints=(("<tool_calls>", "<answer>"),),
+    fingerprints=(("<tool_calls>", "<answer>"), ("<tool_calls>", "<|extra_0|>")),
 )
 
 HUNYUAN_DENSE = replace(
@@ -161,7 +161,6 @@ HUNYUAN_DENSE = replace(
             closes=("</tool_call>",),
         ),
     ),
-    recovery=USUAL,
     aliases=(),
     fingerprints=(("<tool_calls>", "<tool_call>", "```json"),),
 )

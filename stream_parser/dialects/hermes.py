@@ -53,7 +53,7 @@ HERMES = Dialect(
         "holo2",
         "kolibri",
     ),
-    fingerprints=(("<tool_call>", "arguments"), ("xml_tools", "python_tools")),
+    fingerprints=(("<tool_call>", "arguments"), ("xml_tools", "<|im_start|>"), ("SmolLM", "<think>")),
 )
 
 ERNIE45 = replace(
@@ -90,7 +90,7 @@ SMOLLM2 = replace(
     calls=(Call(JsonCall(shape="array"), opens=("<tool_call>",), closes=("</tool_call>",), own_section=True),),
     aliases=(),
     fingerprints=(("SmolLM", "<|im_start|>"),),
-    unless=("<tool_call>", "<code>"),
+    unless=("<tool_call>", "<code>", "<think>"),
 )
 
 SMOLLM3_PYTHON = replace(

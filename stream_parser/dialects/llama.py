@@ -79,6 +79,7 @@ FUNCTOOLS = Dialect(
     calls=(
         Call(JsonCall(shape="array"), opens=("functools",), own_section=True),
         Call(JsonCall(), opens=("<|tool_call|>",), closes=("<|/tool_call|>", "</|tool_call|>"), own_section=True),
+        Call(JsonCall(shape="lines")),
     ),
     drop=("<|end|>", "<|endoftext|>"),
     turns=("<|assistant|>",),

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from stream_parser.dialect import (
-    USUAL,
     ByFirstChar,
     Call,
     Dialect,
@@ -184,7 +183,6 @@ MUSE = Dialect(
     turns=("<|start|>assistant",),
     prompt_opens="<|start|>assistant to=self<|message|>",
     keep_edges=True,
-    recovery=USUAL,
     aliases=("muse_glimmer", "glimmer"),
     fingerprints=(("<atem:invoke", "<|message|>"), ("atem:",)),
 )

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from stream_parser.dialect import (
-    USUAL,
     ByFirstChar,
     Call,
     Dialect,
@@ -264,7 +263,6 @@ REACT = Dialect(
     ),
     drop=("\nObservation:", "Observation:", *CHATML_END),
     turns=CHATML,
-    recovery=USUAL,
     fingerprints=(("Action Input:",),),
 )
 

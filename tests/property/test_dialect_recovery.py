@@ -138,26 +138,35 @@ def wrapped_arguments(dialect: Dialect) -> Iterator[Damage]:
     yield Damage(render(dialect, calls=(wrapped,)), calls=(SECOND,))
 
 
-DAMAGES: dict[Recovery, Callable[[Dialect], Iterator[Damage]]] = {
-    "missing_section_open": without_section,
-    "missing_call_open": without_call_open,
+def echoed_body(dialect: Dialect) -> Iterator[Damage]:
+    text = render(dialect, calls=(FIRST, SECOND))
+    opener = plain(dialect.calls[0].opens[0])
+    yield Damage(text + text.removeprefix(opener))
+    yield Damage(text + "\n" + text.removeprefix(opener))
+
+
+UNIVERSAL: dict[str, Callable[[Dialect], Iterator[Damage]]] = {
     "missing_call_close": without_call_close,
-    "missing_value_close": without_value_close,
     "eof_complete_body": ended_after_body,
     "unclosed_reasoning": reasoning_left_open,
     "dup_reasoning_close": reasoning_closed_twice,
     "stray_marker": orphan_closers,
     "alias_keys": renamed_keys,
     "string_args": encoded_arguments,
+}
+DAMAGES: dict[Recovery, Callable[[Dialect], Iterator[Damage]]] = {
+    "missing_section_open": without_section,
+    "missing_call_open": without_call_open,
+    "missing_value_close": without_value_close,
     "wrapper_arg": wrapped_arguments,
+    "echo_after": echoed_body,
 }
 CASES = [
     pytest.param(dialect, damage, id=f"{dialect.name}-{switch}-{number}")
     for dialect in DETECTION_ORDER
     if dialect.calls and not dialect.messages
-    for switch in DAMAGES
-    if switch in dialect.recovery
-    for number, damage in enumerate(DAMAGES[switch](dialect))
+    for switch, damages in [*UNIVERSAL.items(), *((s, d) for s, d in DAMAGES.items() if s in dialect.recovery)]
+    for number, damage in enumerate(damages(dialect))
 ]
 
 

@@ -36,6 +36,7 @@ class UpstreamCall:
         self._tool: ToolSchema | None = None
         self._pieces: list[str] = []
         self._num_chars = 0
+        self._has_text = False
         self._waits = True  # arguments so far may be a placeholder
         self._scanner = JsonScanner(expect="any")
         self._value: Value = None  # decoded once the arguments are whole
@@ -63,7 +64,8 @@ class UpstreamCall:
 
     @property
     def has_arguments(self) -> bool:
-        return self._num_chars > 0
+        """Something but white space has come."""
+        return self._has_text
 
     @property
     def text(self) -> str:
@@ -174,6 +176,7 @@ class UpstreamCall:
         self._value = None
         self._pieces.append(text)
         self._num_chars += len(text)
+        self._has_text = self._has_text or not text.isspace()
         if not self._waits:
             self._feed(text)
         elif not _PLACEHOLDER.fullmatch(self.text):

@@ -135,13 +135,16 @@ class CallAssembler:
 
     def _continues(self, fragment: Fragment, call: UpstreamCall) -> bool:
         """Is a fragment with the call's id, or without one, more of the call, though it may repeat the name?"""
-        if not fragment.name:
+        if not fragment.name or not call.name:
             return True
         if call.is_whole:
             return self._continues_whole(fragment, call)
         names = self._tools.names
-        is_other_tool = fragment.name != call.name and fragment.name in names and call.name in names
-        return not is_other_tool or call.name + fragment.name in names
+        if fragment.name == call.name or fragment.name not in names or call.name not in names:
+            return True
+        # Two declared names: the second piece of a longer one, that longer one, or the next call.
+        grows = fragment.name.startswith(call.name) and not call.has_arguments
+        return call.name + fragment.name in names or (grows and (bool(fragment.id) or call.requires_arguments))
 
     @staticmethod
     def _continues_whole(fragment: Fragment, call: UpstreamCall) -> bool:

@@ -1,7 +1,7 @@
 """Reads one OpenAI-style chunk, whatever its provider made of the format, into one plain value.
 
-It looks under all known names for each thing and believes no field to be there or of its type. Knows nothing of earlier
-chunks.
+It looks under all known names for each thing and believes no field to be there or of its type. Chunks are decoded JSON.
+Knows nothing of earlier chunks.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class Chunk:
 
 def read_chunk(chunk: object, choice_index: int) -> Chunk:
     """Never raises: what is not understood is not there."""
-    if not isinstance(chunk, Mapping):
+    if not isinstance(chunk, dict):
         return Chunk()
     is_error = _is_error(chunk)
     choice = _find_choice(chunk, choice_index)
-    if choice is None:
+    if choice is None or (is_error and choice is chunk):
         return Chunk(is_error=is_error)
 
     delta, is_message = _find_delta(choice)
@@ -91,22 +91,22 @@ def _is_error(chunk: Mapping[str, Any]) -> bool:
 
 def _find_choice(chunk: Mapping[str, Any], choice_index: int) -> Mapping[str, Any] | None:
     choices = chunk.get("choices")
-    if isinstance(choices, Mapping):
+    if isinstance(choices, dict):
         choices = [choices]
     if not isinstance(choices, list):
         # No choices at all: a native format with its fields at the top. Beside choices, such fields only repeat.
         return chunk if any(field in chunk for field in ("message", "delta", "response", "content", "text")) else None
     for choice in choices:
-        if isinstance(choice, Mapping) and (_integer(choice.get("index")) or 0) == choice_index:
+        if isinstance(choice, dict) and (_integer(choice.get("index")) or 0) == choice_index:
             return choice
     return None
 
 
 def _find_delta(choice: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     delta, message = choice.get("delta"), choice.get("message")
-    if isinstance(delta, Mapping) and (delta or not isinstance(message, Mapping)):
+    if isinstance(delta, dict) and (delta or not isinstance(message, dict)):
         return delta, False
-    if isinstance(message, Mapping):
+    if isinstance(message, dict):
         return message, "done" not in choice
     for text in (delta, choice.get("text"), choice.get("response"), message, choice.get("content")):
         if isinstance(text, str):
@@ -121,7 +121,7 @@ def _content_parts(content: object, depth: int) -> Iterator[tuple[str, bool]]:
     elif isinstance(content, list) and depth < _MAX_PART_DEPTH:
         for part in content:
             yield from _content_parts(part, depth + 1)
-    elif isinstance(content, Mapping):
+    elif isinstance(content, dict):
         kind = content.get("type")
         is_reasoning = isinstance(kind, str) and any(word in kind for word in _REASONING_PARTS)
         yield _text(content, depth), is_reasoning
@@ -134,14 +134,18 @@ def _text(value: object, depth: int) -> str:
         return ""
     if isinstance(value, list):
         return "".join(_text(part, depth + 1) for part in value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return next((text for field in _TEXT_FIELDS if (text := _text(value.get(field), depth + 1))), "")
     return ""
 
 
 def _reasoning(delta: Mapping[str, Any]) -> str:
     """Servers that use two names send the same text under both, so the first one that holds text is it."""
-    return next((text for field in _REASONING_FIELDS if (text := _text(delta.get(field), 0))), "")
+    for field in _REASONING_FIELDS:
+        value = delta.get(field)
+        if value and (text := _text(value, 0)):
+            return text
+    return ""
 
 
 def _finish_reason(choice: Mapping[str, Any]) -> FinishReason | None:
@@ -161,12 +165,12 @@ def _fragments(calls: object) -> Iterator[Fragment]:
 
 
 def _fragment(call: object) -> Fragment | None:
-    if not isinstance(call, Mapping):
+    if not isinstance(call, dict):
         return None
     body = call.get("function")
     if isinstance(body, str):
         body = {**call, "name": body}
-    elif not isinstance(body, Mapping):
+    elif not isinstance(body, dict):
         body = call
     name = body.get("name")
     arguments = next((body[field] for field in ("arguments", "parameters", "args") if body.get(field) is not None), "")

@@ -22,7 +22,8 @@ from gateway.config import GatewayConfig
 from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound
 from gateway.exchange import ClientGone, Exchange
 from gateway.metrics import Metrics
-from gateway.routes import Route, Service, error_body, find_route
+from gateway.routes import error_body, find_route
+from gateway.service import Route, Service
 from gateway.turn import TurnRunner
 from gateway.websocket import serve_websocket
 

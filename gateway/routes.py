@@ -2,51 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway import __version__
-from gateway.admission import Admission
-from gateway.backend import Backend
-from gateway.config import GatewayConfig
 from gateway.errors import EngineDown, GatewayError, ModelNotFound
 from gateway.exchange import Exchange
-from gateway.metrics import Metrics
 from gateway.protocols.completions import COMPLETIONS
 from gateway.protocols.frames import HttpProtocol, dumps, openai_error_body
 from gateway.protocols.json_body import parse_object
 from gateway.protocols.openai_chat import OPENAI_CHAT
 from gateway.protocols.tokenizing import decode_detokenize, decode_tokenize
+from gateway.service import Route, Service
 from gateway.sse import OutboxReader, collect_turn, stream_turn
-from gateway.turn import TurnRunner
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """What handlers share. created_s: Unix time at which the server began to serve its model."""
-
-    backend: Backend
-    config: GatewayConfig
-    runner: TurnRunner
-    admission: Admission
-    metrics: Metrics
-    created_s: int
-
-
-Handler = Callable[[Service, Exchange], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """is_public: served without an API key."""
-
-    path: str
-    handlers: Mapping[str, Handler]
-    is_public: bool = False
-    protocol: HttpProtocol | None = None
 
 
 def error_body(route: Route | None, error: GatewayError, request_id: str) -> bytes:

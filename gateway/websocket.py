@@ -20,7 +20,7 @@ from gateway.errors import GatewayError, InvalidRequest, NotFound, TooManyTurns
 from gateway.outbox import Outbox
 from gateway.protocols import native
 from gateway.protocols.frames import Frame, TurnLabels, openai_error_body
-from gateway.routes import Service
+from gateway.service import Service
 from gateway.turn import LiveTurn
 from gateway.types import ChatTurn, TurnDone, TurnFailed, Usage
 

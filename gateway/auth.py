@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from urllib.parse import urlsplit
 
@@ -35,6 +36,12 @@ def _given_key(headers: Headers) -> bytes | None:
         return key.strip().encode("latin-1")
     key = headers.get("x-api-key", "")
     return key.encode("latin-1") if key else None
+
+
+def key_owner(headers: Headers) -> str:
+    """Who owns what a request leaves behind: a digest of its key, the same for all requests without one."""
+    key = _given_key(headers)
+    return "" if key is None else hashlib.sha256(key).hexdigest()
 
 
 def allows_origin(origin: str, allowed_origins: tuple[str, ...]) -> bool:

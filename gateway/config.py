@@ -30,7 +30,9 @@ class GatewayConfig:
     one WebSocket. max_pending_chars: text that waits for one slow reader before its turn is paused;
     slow_reader_timeout_s: how long it may stay paused. keepalive_s: silence on an event stream before a comment.
     drain_s: how long running turns may go on after a signal. allowed_origins: web origins that may use the API
-    from a browser ("*" = all).
+    from a browser ("*" = all). max_stored_responses, max_stored_bytes, stored_response_age_s: what is kept of
+    Responses that clients may come back to. serves_responses_socket: whether /v1/responses takes WebSockets;
+    responses_socket_age_s: after this long such a socket takes no new responses, so that clients open another.
     """
 
     served_names: tuple[str, ...]
@@ -45,6 +47,11 @@ class GatewayConfig:
     keepalive_s: float = 15.0
     drain_s: float = 1.0
     allowed_origins: tuple[str, ...] = ()
+    max_stored_responses: int = 10_000
+    max_stored_bytes: int = 256 * MIB
+    stored_response_age_s: float = 24 * 3600.0
+    serves_responses_socket: bool = True
+    responses_socket_age_s: float = 55 * 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,11 @@ def _add_connection_arguments(group: argparse._ArgumentGroup) -> None:
         help="let running turns go on for this long after Ctrl-C or SIGTERM (default: 1)",
     )
     group.add_argument(
+        "--no-responses-websocket",
+        action="store_true",
+        help="refuse WebSockets at /v1/responses (426); clients then use event streams",
+    )
+    group.add_argument(
         "--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="WARNING", help="(default: WARNING)"
     )
 
@@ -156,6 +168,15 @@ def _add_limit_arguments(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--max-body-bytes", metavar="SIZE", type=_size, default=8 * MIB, help="largest request (default: 8MiB)"
+    )
+    group.add_argument(
+        "--store-responses", metavar="N", type=_positive, default=10_000, help="Responses kept (default: 10000)"
+    )
+    group.add_argument(
+        "--store-memory", metavar="SIZE", type=_size, default=256 * MIB, help="memory for them (default: 256MiB)"
+    )
+    group.add_argument(
+        "--store-age", metavar="SECONDS", type=_seconds, default=24 * 3600.0, help="how long (default: 86400)"
     )
     group.add_argument(
         "--slow-reader-timeout",
@@ -191,6 +212,10 @@ def serve_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Serve
             keepalive_s=args.keepalive,
             drain_s=args.drain,
             allowed_origins=tuple(args.allow_origin),
+            max_stored_responses=args.store_responses,
+            max_stored_bytes=args.store_memory,
+            stored_response_age_s=args.store_age,
+            serves_responses_socket=not args.no_responses_websocket,
         ),
     )
 

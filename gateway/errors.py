@@ -108,6 +108,14 @@ class RequestTooLarge(GatewayError):
     code = "request_too_large"
 
 
+class WebSocketOff(GatewayError):
+    """Clients that know the status (RFC 9110, section 15.5.22) go on over HTTP."""
+
+    status = 426
+    type = "invalid_request_error"
+    code = "websocket_not_supported"
+
+
 class TooManyTurns(GatewayError):
     status = 429
     type = "rate_limit_error"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import RequestTooLarge
@@ -34,6 +34,7 @@ class Exchange:
         self.path: str = scope["path"]
         self.method: str = scope["method"]
         self.headers = Headers(scope=scope)
+        self.query = QueryParams(scope.get("query_string", b""))
         self.request_id = request_id
         self.is_started = False
         self._response_headers = response_headers

@@ -40,7 +40,7 @@ async def answer_turn(protocol: HttpProtocol, service: Service, exchange: Exchan
         await collect_turn(exchange, live, reader, protocol.collector(labels, turn), headers)
         return
     with service.metrics.open_stream("sse"):
-        await stream_turn(exchange, live, reader, protocol.encoder(labels, turn), protocol.keepalive, headers)
+        await stream_turn(exchange, live, reader, protocol.encoder(labels, turn), lambda: protocol.keepalive, headers)
 
 
 async def list_models(service: Service, exchange: Exchange) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from gateway.errors import InternalError
@@ -81,7 +81,7 @@ async def stream_turn(
     live: LiveTurn,
     reader: OutboxReader,
     encoder: Encoder,
-    keepalive: bytes,
+    keepalive: Callable[[], bytes],
     headers: Mapping[str, str],
 ) -> None:
     """Raises the GatewayError of a turn that was refused; later failures go into the stream."""
@@ -99,14 +99,14 @@ async def stream_turn(
 
 
 async def _write_items(
-    exchange: Exchange, items: list[TurnItem], reader: OutboxReader, encoder: Encoder, keepalive: bytes
+    exchange: Exchange, items: list[TurnItem], reader: OutboxReader, encoder: Encoder, keepalive: Callable[[], bytes]
 ) -> None:
     while True:
         frames = [sse(frame) for item in items for frame in encoder.encode(item)]
         if frames:
             await exchange.write(b"".join(frames))
         elif not items:
-            await exchange.write(keepalive)
+            await exchange.write(keepalive())
         if items and isinstance(items[-1], (TurnDone, TurnFailed)):
             return
         items = await reader.next()

@@ -37,6 +37,14 @@ class Number:
         return value.is_finite() and value == value.to_integral_value()
 
 
+_CONSTANTS = {None: "null", True: "true", False: "false"}
+_TYPE_NAMES: dict[type, str] = {
+    type(None): "null",
+    bool: "boolean",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 Value: TypeAlias = "bool | str | Number | list[Value] | dict[str, Value] | None"
 
 
@@ -61,36 +69,22 @@ def parse(text: str) -> Value:
 
 def dump(value: Value) -> str:
     """JSON text in the common spelling, with a blank behind commas and colons."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return quoted(value)
-        case Number(text=text):
-            return text
-        case list():
-            return "[" + ", ".join(dump(item) for item in value) + "]"
-        case dict():
-            return "{" + ", ".join(f"{quoted(key)}: {dump(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, Number):
+        return value.text
+    if isinstance(value, list):
+        return "[" + ", ".join(dump(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(key)}: {dump(item)}" for key, item in value.items()) + "}"
+    return _CONSTANTS[value]
 
 
 def type_name(value: Value) -> str:
     """The JSON Schema type; a whole number is an integer however it is spelled."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case str():
-            return "string"
-        case Number():
-            return "integer" if value.is_integer else "number"
-        case list():
-            return "array"
-        case dict():
-            return "object"
+    if isinstance(value, Number):
+        return "integer" if value.is_integer else "number"
+    return _TYPE_NAMES[type(value)]
 
 
 def _refuse(constant: str) -> Value:

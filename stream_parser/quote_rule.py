@@ -46,9 +46,7 @@ _VALUE_STARTS = "{[" + _DIGITS
 
 
 def quote_role(held: str, context: QuoteContext) -> Role | None:
-    """`held` begins with the quote; None: more text is needed."""
-    if context.place == "alone":
-        return Role.CLOSE
+    """`held` begins with the quote; None: more text is needed. Not asked where a string stands alone."""
     start = _blank_end(held, 1)
     if start == len(held):
         return None

@@ -56,10 +56,6 @@ class StringReader:
         self.stopped = False
         self.rest = ""
 
-    @property
-    def is_waiting(self) -> bool:
-        return self._held_is != "nothing"
-
     def feed(self, text: str, pos: int) -> int:
         """Read text[pos:]; returns the index after the last character consumed. O(characters consumed)."""
         self.stopped = False

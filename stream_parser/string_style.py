@@ -69,9 +69,9 @@ _LONG_ESCAPES = {"x": 2, "U": 8}
 
 
 def read_escape(held: str, escapes: Escapes) -> Escape | None:
-    """Decode the escape that `held` begins with; None: it takes more text to say. At most 12 characters are needed."""
-    if len(held) < 2:
-        return None
+    """Decode the escape that `held`, the backslash and more, begins with. None: it takes more text to say, of which at
+    most 12 characters are needed.
+    """
     char = held[1]
     if char == "u":
         return _read_unicode(held)

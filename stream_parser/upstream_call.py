@@ -20,7 +20,7 @@ _EMPTY_OBJECT = re.compile(r"\s*(?:null|\{\s*\})\s*")
 
 
 class UpstreamCall:
-    """Collects what comes; `take` gives the argument text that is certain. Not started, it gives nothing.
+    """Collects what comes. Once it is started, `take` gives the argument text that is certain.
 
     `twin`: an earlier call with the same id, of which this one may be a copy.
     """
@@ -141,9 +141,7 @@ class UpstreamCall:
         self._feed("" if self._waits else self.text)
 
     def take(self) -> str:
-        """The certain argument text since the last call. Once the arguments are whole the call may be `finish`ed."""
-        if not self.is_started:
-            return ""
+        """The certain argument text of a started call since the last time."""
         text = self._scanner.take()
         if text:
             self._written.append(text)

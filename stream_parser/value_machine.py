@@ -16,7 +16,7 @@ from stream_parser.json_text import escaped
 from stream_parser.schema_types import TypeSet
 from stream_parser.string_reader import StringReader
 from stream_parser.string_style import OPENERS, RAW_STYLES, StringStyle
-from stream_parser.value_writer import CLOSERS, OPENERS_WRITTEN, Notation, ValueWriter
+from stream_parser.value_writer import CLOSERS, OPENERS_WRITTEN, Due, Notation, ValueWriter
 from stream_parser.word_reader import STRING_PREFIXES, WordReader
 
 _SPACES = " \t\r\n"
@@ -47,6 +47,12 @@ class ValueMachine:
         self._comment = CommentReader()
         self._bare_key = re.compile(_BARE_KEY.format(stops=re.escape(stops)))
         self._step: Callable[[str, int], int] = self._at_place
+        self._readers: dict[Due, Callable[[str, int], int]] = {
+            "value": self._read_value,
+            "key": self._read_key,
+            "colon": self._read_colon,
+            "separator": self._read_separator,
+        }
         self._key: list[str] = []  # of a key without quotes
         self._matched = ""  # of the delimiter that arrives
         self._replays = 0
@@ -119,15 +125,7 @@ class ValueMachine:
             self._comment.open(char, needs_blank=self._writer.place == "value")
             self._step = self._in_comment
             return pos + 1
-        match self._writer.place:
-            case "value":
-                return self._read_value(char, pos)
-            case "key":
-                return self._read_key(char, pos)
-            case "colon":
-                return self._read_colon(char, pos)
-            case "separator":
-                return self._read_separator(char, pos)
+        return self._readers[self._writer.place](char, pos)
 
     def _read_value(self, char: str, pos: int) -> int:
         style = self._notation.styles.get(char)

@@ -17,7 +17,7 @@ _NATIVE = frozenset({repair.QUOTES, repair.UNQUOTED_KEY, repair.PYTHON_LITERAL, 
 
 
 class LaxScanner(ValueMachine):
-    """One object, from its opening to its closing brace.
+    """One object, from its opening brace, or a parenthesis in its place, to the closing one.
 
     `delimiter` has two characters or more. A delimited value is text; where the tool's schema wants no string there, it
     is held and read as what it wants. Where `stops` holds the delimiter's first character, each delimiter stops the
@@ -26,5 +26,12 @@ class LaxScanner(ValueMachine):
 
     def __init__(self, *, delimiter: str, tool: ToolSchema | None = None, stops: str = "") -> None:
         style = StringStyle("none", delimiter=delimiter)
-        notation = Notation(delimiter=style, words="schema", native=_NATIVE, empty="{}", read_literal=read_literal)
+        notation = Notation(
+            delimiter=style,
+            words="schema",
+            native=_NATIVE,
+            empty="{}",
+            read_literal=read_literal,
+            braces_or_parentheses=True,
+        )
         super().__init__(notation, stops=stops, types=tool.types if tool else None)

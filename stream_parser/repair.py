@@ -8,6 +8,7 @@ its text before and after.
 from typing import Final
 
 # Repairs of the JSON text itself.
+BRACES: Final = "braces"  # parentheses around an object
 QUOTES: Final = "quotes"  # single, smart, escaped or triple quotes as string delimiters
 UNQUOTED_KEY: Final = "unquoted_key"
 UNQUOTED_STRING: Final = "unquoted_string"

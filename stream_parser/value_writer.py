@@ -28,7 +28,8 @@ _CLOSERS_WRITTEN = {"{": "}", "[": "]", "(": "]"}
 class Notation:
     """How values are written. `native`: reasons that are no repair here. `words`: does a bare word mean what it spells,
     or what the schema wants? `place`: of the outermost value. `empty`: what stands for an outermost value that is none.
-    `read_literal` reads text in the place of a container.
+    `read_literal` reads text in the place of a container. `braces_or_parentheses`: either may be around the outermost
+    object.
     """
 
     styles: Mapping[str, StringStyle] = field(default_factory=lambda: ESCAPED_STYLES)
@@ -38,6 +39,7 @@ class Notation:
     native: frozenset[str] = frozenset()
     empty: Literal["{}", "null"] = "null"
     read_literal: LiteralReader = no_literal
+    braces_or_parentheses: bool = False
 
 
 # What is due next, where no string, word, key or comment is being read.
@@ -60,7 +62,10 @@ class _Level:
 class ValueWriter:
     """The open containers and the text written so far. `gap`: a comma, and blanks behind it, that wait for a member."""
 
-    __slots__ = ("_fits", "_notation", "_num_open", "_stops", "_types", "done", "gap", "levels", "output", "place")
+    __slots__ = (
+        "_fits", "_in_parentheses", "_notation", "_num_open", "_stops", "_types",
+        "done", "gap", "levels", "output", "place",
+    )  # fmt: skip
 
     def __init__(self, notation: Notation, stops: str, types: TypeSet | None) -> None:
         self.output = ScanOutput(notation.native)
@@ -73,6 +78,7 @@ class ValueWriter:
         self._types = types
         self._num_open = {"{": 0, "[": 0, "(": 0}
         self._fits: TypeSet | None = None
+        self._in_parentheses = False
 
     @property
     def in_object(self) -> bool:
@@ -86,6 +92,8 @@ class ValueWriter:
         if self.levels:
             place = "key" if self.place == "key" else "member" if self.in_object else "item"
         closers = "".join(closer for closer, kind in CLOSERS.items() if self._num_open[kind])
+        if self._in_parentheses:
+            closers += ")"
         return QuoteContext(place, closers, self._stops if with_stops else "", fresh=True)
 
     def value_types(self) -> TypeSet | None:
@@ -149,6 +157,11 @@ class ValueWriter:
     def close(self, char: str) -> bool:
         """A closing bracket. Is it read with that? It may belong to what surrounds the outermost value."""
         kind = CLOSERS[char]
+        if kind == "(" and self._in_parentheses and not self.is_open("("):
+            while len(self.levels) > 1:
+                self.output.note(repair.MISSING_CLOSER)
+                self.close_level()
+            kind = "{"
         if not self.is_open(kind):
             if not self.levels or (self._notation.place != "alone" and char in ")]"):
                 self.finish()
@@ -180,6 +193,10 @@ class ValueWriter:
 
     def open_level(self, char: str) -> None:
         self.write_gap()
+        if char == "(" and not self.levels and self._notation.braces_or_parentheses:
+            self.output.note(repair.BRACES)
+            self._in_parentheses = True
+            char = "{"
         types = self.value_types()
         fits = self._begin_fit(types, "object" if char == "{" else "array")
         self.levels.append(_Level(char, types.items if fits and types else types, fits))

@@ -65,6 +65,12 @@ def test_lax_objects_become_json_without_a_repair(make, text, value):
         ('{opts:{}<|"|>city<|"|>:<|"|>x<|"|>}', {"opts": {}, "city": "x"}, repair.MISSING_COMMA),
         ("{city:<|", {"city": "<|"}, repair.UNQUOTED_STRING),
         ("", {}, repair.EMPTY_ARGUMENTS),
+        ('(city:<|"|>Oslo)<|"|>,days:3)', {"city": "Oslo)", "days": 3}, repair.BRACES),
+        ("(city:Oslo (NO),tags:[a,(b)],days:3)", {"city": "Oslo (NO)", "tags": ["a", "b"], "days": 3}, repair.BRACES),
+        ("(opts:{zip:1,on:true)", {"opts": {"zip": "1", "on": True}}, repair.MISSING_CLOSER),
+        ("(days:3}", {"days": 3}, repair.BRACES),
+        ('(city:"x")', {"city": "x"}, repair.BRACES),
+        ("()", {}, repair.BRACES),
     ],
 )
 def test_deviations_are_repaired(make, text, value, reason):

@@ -26,6 +26,7 @@ Typing: TypeAlias = Literal["schema", "python", "attribute"]
 Trim: TypeAlias = Literal["none", "newline", "strip"]
 Shape: TypeAlias = Literal["one", "array", "lines"]
 Region: TypeAlias = Literal["reasoning", "content", "calls", "discard"]
+Anchor: TypeAlias = Literal["anywhere", "line", "start"]
 IdShape: TypeAlias = Literal["call", "alnum9", "functions_counter", "name_counter"]
 
 USUAL: frozenset[Recovery] = frozenset({"missing_section_open", "missing_value_close"})
@@ -131,7 +132,8 @@ Body: TypeAlias = SimpleBody | ByFirstChar
 class Call:
     """`opens` head body `tails` `closes`; every part but the body may be absent, the first of each is rendered.
 
-    A call without opener and head is only looked for at the start of an answer, and only under a declared tool's name.
+    `anchor` says where it may begin: anywhere, at the start of the answer or of a line that follows no code fence, or
+    at the start of the answer only. A JSON call without opener counts under a declared tool's name only.
     """
 
     body: Body
@@ -140,7 +142,7 @@ class Call:
     tails: tuple[str, ...] = ()
     closes: tuple[str, ...] = ()
     known_name: bool = False  # text unless the head names a declared tool
-    at_start: bool = False  # only at the start of an answer
+    anchor: Anchor = "anywhere"
     gap: str = ""  # blanks rendered between opener, head and body
     name: str = ""  # of the tool, where neither head nor body tells it
     own_section: bool = False  # its opener is a section that holds all calls at once

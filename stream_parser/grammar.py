@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
 
@@ -80,6 +80,7 @@ class Entry:
     known_name: bool = False
     loose: bool = False  # the opener before the head is missing
     first_only: bool = False
+    line_only: bool = False  # counts at the start of a line
     ends_reasoning: bool = False
 
 
@@ -109,8 +110,12 @@ def compile_dialect(dialect: Dialect) -> Grammar:
     at_edge: list[Entry] = []
     for call in dialect.calls:
         compiled = CompiledCall(call, call.body, _ends(dialect, call), dialect)
-        for entry in _call_entries(dialect, compiled):
-            (at_edge if _edge_only(call) else anywhere).append(entry)
+        if call.anchor == "anywhere":
+            anywhere += _call_entries(dialect, compiled)
+            continue
+        at_edge += _call_entries(dialect, compiled, separator=True)
+        if call.anchor == "line":
+            anywhere += (replace(entry, line_only=True) for entry in _call_entries(dialect, compiled))
 
     edge_headers = [e for e in headers if e.first_only]
     inner_headers = [e for e in headers if not e.first_only]
@@ -120,10 +125,6 @@ def compile_dialect(dialect: Dialect) -> Grammar:
         _table([*anywhere, *at_edge, *inner_headers, *edge_headers, *markers]),
     )
     return Grammar(dialect, (without, with_calls), message_call)
-
-
-def _edge_only(call: Call) -> bool:
-    return call.at_start or not (call.opens or call.heads or isinstance(call.body, PythonCalls))
 
 
 def _marker_entries(dialect: Dialect) -> list[Entry]:
@@ -167,10 +168,11 @@ def _marker_entries(dialect: Dialect) -> list[Entry]:
     ]
 
 
-def _call_entries(dialect: Dialect, compiled: CompiledCall) -> list[Entry]:
+def _call_entries(dialect: Dialect, compiled: CompiledCall, separator: bool = False) -> list[Entry]:
+    """The ways in which a call can begin; with `separator` a comma or semicolon may part it from the one before."""
     call = compiled.call
     sections = tuple(opener for section in dialect.sections for opener in section.opens)
-    starts = (*sections, *(call.opens or [first_literal(h) for h in call.heads if first_literal(h)]))
+    starts = (*sections, *(call.opens or [pat.first_literal(h) for h in call.heads if pat.first_literal(h)]))
     special = any(start in dialect.special for start in starts)
     opened = re.compile(_any(starts).full) if starts else None
 
@@ -179,13 +181,15 @@ def _call_entries(dialect: Dialect, compiled: CompiledCall) -> list[Entry]:
     if section and call.opens and tolerant:
         section = [pat.optional(pat.sequence(*section))]
     lead = [*section, _any(call.opens), pat.space()] if call.opens else section
+    if separator:
+        lead = [pat.one_of_chars(";,"), pat.space(), *lead]
     entries = []
     for head in call.heads or ("",):
         rest = [*_head(head), *_body_start(compiled)]
         pattern = pat.sequence(*lead, *rest)
         entries.append(Entry(_CALL, pattern, special, opened, compiled, call.known_name))
         if head and (_may_lack_opener(dialect, call) or (section and tolerant and not call.opens)):
-            bare = re.compile(pat.marker(first_literal(head)).full)
+            bare = re.compile(pat.marker(pat.first_literal(head)).full)
             entries.append(Entry(_CALL, pat.sequence(*rest), False, bare, compiled, known_name=True, loose=True))
     return entries
 
@@ -205,14 +209,13 @@ def _body_start(compiled: CompiledCall) -> list[Pattern]:
     match body:
         case JsonCall():
             fence = pat.optional(pat.sequence(pat.lit("```"), pat.optional(pat.lit("json")), pat.space()))
-            separator = [pat.one_of_chars(";,"), pat.space()] if _edge_only(call) else []
-            return [*separator, fence, pat.ahead("[{")]
+            return [fence, pat.ahead("[{")]
         case JsonArguments():
             fence = pat.optional(pat.sequence(pat.lit("```"), pat.optional(pat.lit("json")), pat.space()))
             follow = [pat.ahead('{"'), *(pat.ahead_of(pat.marker(c)) for c in closers)]
             return [fence, pat.either(*follow)]
         case TaggedArguments(params=params, closes=closes):
-            starts = [pat.marker(first_literal(p)) for p in params]
+            starts = [pat.tag_start(p) for p in params]
             return [pat.ahead_of(pat.either(*starts, *(pat.marker(c) for c in (*closers, *closes))))]
         case ElementTree(prefix=prefix):
             return [pat.ahead_of(pat.lit(prefix))]
@@ -275,7 +278,7 @@ def _ends(dialect: Dialect, call: Call) -> Ends:
 
     outer: list[str] = [c for s in dialect.sections for c in (*s.closes, *s.opens)]
     outer += [o for c in dialect.calls for o in c.opens]
-    outer += [first_literal(h) for c in dialect.calls if not c.opens for h in c.heads]
+    outer += [pat.first_literal(h) for c in dialect.calls if not c.opens for h in c.heads]
     outer += [*dialect.drop]
     if dialect.messages:
         outer += [*dialect.messages.ends, *dialect.messages.starts]
@@ -292,11 +295,6 @@ def _ends(dialect: Dialect, call: Call) -> Ends:
         close is not None,
         boundary,
     )
-
-
-def first_literal(template: str) -> str:
-    """The marker with which a template begins: what is before its first captured field, blank or quote."""
-    return re.split(r"\{(?!ws\}|suffix\})\w+\}|[\s\"=]", template, maxsplit=1)[0]
 
 
 def _any(literals: tuple[str, ...]) -> Pattern:

@@ -132,7 +132,8 @@ class Machine:
             if hit is not None and self._is_decided(hit):
                 entry = self._entry(hit)
                 role = self._rules.role(entry, hit)
-                if role is not None:
+                misplaced = entry.line_only and not (regions.at_edge or regions.starts_line(text[start:at]))
+                if role is not None and not misplaced:
                     regions.say(text[start:at])
                     self._pos = hit.end()
                     self._act(role, entry, hit)

@@ -21,15 +21,18 @@ NAME_CHARS = r"""[^\s<>{}()\[\]"'`=,;|｜\\]"""
 # Keys of tagged parameters come from schemas: blanks inside are rare but legal.
 KEY_CHARS = r"""[^<>"'\n=|]"""
 
-_FIELD_CHARS = {
-    "name": NAME_CHARS,
-    "id": NAME_CHARS,
-    "skip": r"[^\n<>{}｜]",
-    "index": r"[0-9]",
-    "key": KEY_CHARS,
-    "type": r"""[\w\[\], |]""",
+# Fields of templates: the group they fill, and of which characters.
+_FIELDS = {
+    "name": ("name", NAME_CHARS),
+    "word": ("name", r"\w"),
+    "id": ("id", NAME_CHARS),
+    "skip": ("skip", r"[^\n<>{}｜]"),
+    "index": ("index", r"[0-9]"),
+    "key": ("key", KEY_CHARS),
+    "type": ("type", r"""[\w\[\], |]"""),
 }
-_FIELD = re.compile(r"\{(\w+)\}")
+_TOKEN = re.compile(r"\{(?P<field>\w+)\}|\s+|[^\s{]+|\{")
+_LENIENT_TOKEN = re.compile(r"""\{(?P<field>\w+)\}|\s+|[^\s{"=<>]+|.""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,9 @@ def lit(text: str) -> Pattern:
 
 
 def space() -> Pattern:
-    return Pattern(rf"\s{{0,{MAX_SPACE}}}", rf"\s{{0,{MAX_SPACE}}}\Z", frozenset(), nullable=True)
+    """Blanks or none, also a line break that the model spelled with backslash and n."""
+    blank = rf"(?:\s|\\n){{0,{MAX_SPACE}}}"
+    return Pattern(f"{blank}+", rf"{blank}\\?\Z", frozenset(), nullable=True)
 
 
 def newlines(limit: int) -> Pattern:
@@ -126,42 +131,45 @@ def template(text: str, *, lenient: bool = False) -> Pattern:
     """Compile a header template such as `<function={name}>`.
 
     Blanks in it match any blanks or none: templates print line breaks that models leave out, and the reverse. With
-    `lenient`, quotes may be of either kind or missing, and blanks may stand around `=` and before the closing `>`.
+    `lenient`, quotes may be of either kind or missing, and in a tag with `=` blanks may stand around its parts.
     """
+    in_tag = lenient and "=" in text
     parts: list[Pattern] = []
-    pos = 0
-    while pos < len(text):
-        char = text[pos]
-        field = _FIELD.match(text, pos)
-        if field and field.group(1) in ("suffix", "ws"):
-            parts.append(_SUFFIX if field.group(1) == "suffix" else space())
-            pos = field.end()
-        elif field:
-            parts.append(capture(field.group(1), _FIELD_CHARS[field.group(1)]))
-            pos = field.end()
-        elif char.isspace():
-            end = pos + 1
-            while end < len(text) and text[end].isspace():
-                end += 1
-            parts.append(space())
-            pos = end
-        elif lenient and char == '"':
-            parts.append(one_of_chars("\"'"))
-            pos += 1
-        elif lenient and char == "=":
-            parts += [space(), lit("="), space()]
-            pos += 1
-        elif lenient and char == ">" and pos and text[pos - 1] in '}"':
-            parts += [space(), lit(">")]
-            pos += 1
-        else:
-            end = pos + 1
-            stops = '{"=>' if lenient else "{"
-            while end < len(text) and not text[end].isspace() and text[end] not in stops:
-                end += 1
-            parts.append(lit(text[pos:end]))
-            pos = end
+    for token in (_LENIENT_TOKEN if lenient else _TOKEN).finditer(text):
+        parts += _compile_token(token, lenient, in_tag)
     return sequence(*parts)
+
+
+def _compile_token(token: re.Match[str], lenient: bool, in_tag: bool) -> list[Pattern]:
+    field, piece = token["field"], token[0]
+    if field == "suffix":
+        return [_SUFFIX]
+    if field == "ws" or piece.isspace():
+        return [space()]
+    if field:
+        return [capture(*_FIELDS[field])]
+    if lenient and piece == '"':
+        return [one_of_chars("\"'")]
+    if in_tag and piece == "=":
+        return [space(), lit("="), space()]
+    if in_tag and piece == "<":
+        return [lit("<"), space()]
+    if in_tag and piece == ">":
+        return [space(), lit(">")]
+    return [lit(piece)]
+
+
+def first_literal(text: str) -> str:
+    """The marker with which a template begins: what is before its first captured field, blank or quote."""
+    return re.split(r"\{(?!ws\}|suffix\})\w+\}|[\s\"=]", text, maxsplit=1)[0]
+
+
+def tag_start(text: str) -> Pattern:
+    """The beginning of a lenient template, up to its first field or blank."""
+    start = first_literal(text)
+    if "=" in text and start.startswith("<"):
+        return sequence(lit("<"), space(), marker(start[1:]))
+    return marker(start)
 
 
 def marker(text: str) -> Pattern:

@@ -7,9 +7,14 @@ instead. Knows nothing of what markers mean; `Machine` tells.
 
 from __future__ import annotations
 
+import re
+
 from stream_parser.dialect import Region
 from stream_parser.events import ContentDelta, Event, ReasoningDelta
 from stream_parser.grammar import Grammar, Table
+
+_RECENT = 24
+_FENCE_OPENED = re.compile(r"```\w*\s*\Z")
 
 
 class Regions:
@@ -23,6 +28,8 @@ class Regions:
         "_grammar",
         "_keep_edges",
         "_out",
+        "_recent",
+        "_remembers",
         "_turn_end",
         "at_edge",
         "between_messages",
@@ -50,6 +57,8 @@ class Regions:
         self._blank = ""  # blanks at the end of the region's text
         self._content_blank = ""  # the same of the content, while another region is open
         self._content_said = False
+        self._recent = ""  # the last words said, where calls may begin on a new line
+        self._remembers = any(call.anchor == "line" for call in grammar.dialect.calls)
         self._turn_end = ""  # a spelled end-of-turn marker; text again if more text follows
         self._choose_table()
 
@@ -93,7 +102,14 @@ class Regions:
             self._out.append(ReasoningDelta(text))
         elif self.region != "discard":
             self._content_said = True
+            if self._remembers:
+                self._recent = (self._recent + text)[-_RECENT:]
             self._out.append(ContentDelta(text))
+
+    def starts_line(self, before: str) -> bool:
+        """Behind all that was said and `before`, a line begins, and not one inside a code fence."""
+        said = (self._recent + self._blank + before).rstrip(" \t")
+        return said.endswith("\n") and _FENCE_OPENED.search(said) is None
 
     def mark(self) -> None:
         """A marker was read: what follows is at its edge, and the blanks before it are gone unless content resumes."""

@@ -17,7 +17,7 @@ from stream_parser import schema
 from stream_parser.bodies import BodyReader, Status
 from stream_parser.calls import CallWriter
 from stream_parser.dialect import TaggedArguments
-from stream_parser.grammar import CompiledCall, first_literal
+from stream_parser.grammar import CompiledCall
 from stream_parser.json_text import escaped, quoted
 from stream_parser.repair import DUPLICATE_KEY, UNCLOSED_CALL, UNCLOSED_VALUE, WRAPPED_ARGUMENTS
 
@@ -49,7 +49,7 @@ def plan_tags(tags: TaggedArguments, compiled: CompiledCall) -> TagPlan:
     lead = [trim] if trim else []
     close = pat.either(*(pat.marker(c) for c in tags.closes))
 
-    openers = [pat.marker(first_literal(p)) for p in tags.params]
+    openers = [pat.tag_start(p) for p in tags.params]
     follow = pat.ahead_of(pat.either(*openers, ends.boundary_pattern))
     proper = pat.sequence(*lead, close, pat.space(), follow)
 

@@ -14,9 +14,9 @@ LLAMA3_JSON = Dialect(
     families=("Llama 3.1", "Llama 3.2", "Llama 3.3", "Llama 4 with JSON"),
     syntax='{"name": NAME, "parameters": OBJECT} as the whole answer, more after ";" or on new lines',
     calls=(
-        Call(_JSON),
+        Call(_JSON, anchor="line"),
         Call(_JSON, opens=("<|python_tag|>", "<|python_start|>"), closes=("<|python_end|>",)),
-        Call(PythonCalls(brackets=False), opens=("<|python_tag|>",), heads=("{name}.call(",)),
+        Call(PythonCalls(brackets=False), opens=("<|python_tag|>",), heads=("{word}.call(",)),
         Call(RawArgument("code"), opens=("<|python_tag|>",), name="code_interpreter"),
     ),
     reasoning=(THINK,),
@@ -41,7 +41,7 @@ PYTHONIC = Dialect(
         Call(PythonCalls(brackets=True), known_name=True),
         Call(PythonCalls(brackets=True), opens=("<|python_start|>", "<|python_tag|>"), closes=("<|python_end|>",)),
         Call(PythonCalls(brackets=False), opens=("```tool_code",), closes=("```",)),
-        Call(PythonCalls(brackets=False), at_start=True, known_name=True),
+        Call(PythonCalls(brackets=False), anchor="start", known_name=True),
     ),
     reasoning=(THINK,),
     drop=(*_LLAMA_END, "<end_of_turn>", *CHATML_END),
@@ -63,7 +63,7 @@ XLAM = Dialect(
     syntax='[{"name": NAME, "arguments": OBJECT}, …] as the whole answer',
     reasoning=(THINK,),
     calls=(
-        Call(JsonCall(shape="array")),
+        Call(JsonCall(shape="array"), anchor="line"),
         Call(JsonCall(shape="array"), opens=("[TOOL_CALLS]", "<tool_call>"), closes=("</tool_call>", "[/TOOL_CALLS]")),
     ),
     drop=(*_LLAMA_END, *CHATML_END),
@@ -79,7 +79,7 @@ FUNCTOOLS = Dialect(
     calls=(
         Call(JsonCall(shape="array"), opens=("functools",), own_section=True),
         Call(JsonCall(), opens=("<|tool_call|>",), closes=("<|/tool_call|>", "</|tool_call|>"), own_section=True),
-        Call(JsonCall(shape="lines")),
+        Call(JsonCall(shape="lines"), anchor="start"),
     ),
     drop=("<|end|>", "<|endoftext|>"),
     turns=("<|assistant|>",),

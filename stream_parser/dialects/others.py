@@ -228,7 +228,7 @@ GLM4 = Dialect(
     name="glm4",
     families=("GLM-4-9B", "ChatGLM3"),
     syntax="NAME\\nOBJECT<|observation|>",
-    calls=(Call(JsonArguments(), heads=("{name}\n",), closes=("<|observation|>",), known_name=True, at_start=True),),
+    calls=(Call(JsonArguments(), heads=("{name}\n",), closes=("<|observation|>",), known_name=True, anchor="start"),),
     noise=("<|assistant|>",),
     drop=("<|observation|>", "<|user|>", "<|endoftext|>"),
     special=("<|assistant|>", "<|observation|>", "<|user|>", "<|endoftext|>"),

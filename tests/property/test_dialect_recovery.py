@@ -92,7 +92,7 @@ def ended_after_body(dialect: Dialect) -> Iterator[Damage]:
 
 def reasoning_left_open(dialect: Dialect) -> Iterator[Damage]:
     call = dialect.calls[0]
-    if dialect.reasoning and (call.opens or call.heads) and not call.at_start and dialect.reasoning[0].closes:
+    if dialect.reasoning and (call.opens or call.heads) and call.anchor == "anywhere" and dialect.reasoning[0].closes:
         span = dialect.reasoning[0]
         opener = plain(span.opens[0]) if span.opens else ""
         body = render(dialect, calls=(FIRST, SECOND))

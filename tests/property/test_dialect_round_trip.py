@@ -197,7 +197,7 @@ EDGE_MARKERS = (
 
 def takes_content_before_calls(dialect: Dialect) -> bool:
     first = dialect.calls[0] if dialect.calls else None
-    return dialect.messages is not None or bool(first and (first.opens or first.heads) and not first.at_start)
+    return dialect.messages is not None or bool(first and (first.opens or first.heads) and first.anchor == "anywhere")
 
 
 def has_reasoning(dialect: Dialect) -> bool:

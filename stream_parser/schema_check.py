@@ -58,7 +58,6 @@ class SchemaChecker:
         allowed = schema_types({key: schema[key] for key in ("type", "nullable") if key in schema})
         if name not in allowed and not (name == "integer" and "number" in allowed):
             yield repair.SCHEMA_TYPE
-            return
         enum = schema.get("enum")
         is_null = value is None and schema.get("nullable") is True
         if isinstance(enum, list) and not is_null and not any(_equals(value, choice) for choice in enum):

@@ -194,6 +194,15 @@ def test_a_natural_end_supplies_what_is_missing(text, value):
     assert json.loads(arguments(text)) == {"a": value}
 
 
+def test_an_end_behind_the_end_changes_nothing():
+    for text in ('{"a": 1}', '"{\\"a\\": 1}"'):
+        scanner = JsonScanner()
+        scanner.feed(text)
+        scanner.end(complete=True)
+        scanner.end(complete=False)
+        assert (scanner.take(), scanner.done) == ('{"a": 1}', True)
+
+
 def test_text_behind_a_decoded_object_is_dropped_and_noted():
     result = scan_all_ways(JsonScanner, '"{\\"a\\": 1} \\n " tail')
     assert (result.text, result.reasons, result.rest) == ('{"a": 1}', (repair.DOUBLE_ENCODED,), " tail")

@@ -10,13 +10,16 @@ from dataclasses import dataclass, replace
 from gateway.text_stop import StopFilter
 from gateway.types import Prepared, TextPiece, TokenLogprob, TurnEvent, TurnText, Usage
 from stream_parser import StreamParser
-from stream_parser.events import ContentDelta, Event, ReasoningDelta, ToolCallStart
+from stream_parser.events import ContentDelta, Event, Finish, ReasoningDelta, ToolCallEnd, ToolCallStart
 
 
 @dataclass(frozen=True, slots=True)
 class StopStrings:
+    """What ends a choice besides the model: strings (`include`: as part of the text), or the end of its first call."""
+
     strings: tuple[str, ...] = ()
     include: bool = False
+    after_call: bool = False
 
 
 class Generation:
@@ -76,6 +79,7 @@ class _Choice:
         self._index = index
         self._min_tokens = prepared.params.min_tokens
         self._stop = StopFilter(stop.strings, include=stop.include)
+        self._stops_after_call = stop.after_call
         self._logprobs = _PendingLogprobs()
         self._parser: StreamParser | None = None
         if prepared.dialect is not None:
@@ -104,8 +108,12 @@ class _Choice:
         events: list[Event] = []
         for part, token_ids in self._token_ids.parts(text, piece):
             events += self._parser.feed(part, token_ids)
+        if self._stops_after_call:
+            events = _until_first_call(events)
         self._count(piece.num_tokens, events)
-        if reason is not None:
+        if events and isinstance(events[-1], Finish):
+            self.is_finished = True
+        elif reason is not None:
             events = [*events, *self._parser.finish(reason)]
             self.is_finished = True
         return self._items(events, logprobs)
@@ -126,6 +134,10 @@ class _Choice:
         items: list[TurnEvent | TurnText] = [TurnEvent(self._index, event) for event in events]
         if logprobs:
             items[0] = TurnEvent(self._index, events[0], logprobs)
+        if self._stop.found is not None:
+            last = items[-1]
+            assert isinstance(last, TurnEvent)
+            items[-1] = replace(last, stop=self._stop.found)
         return items
 
     def _count(self, num_tokens: int, events: list[Event]) -> None:
@@ -137,6 +149,13 @@ class _Choice:
             if isinstance(event, (ReasoningDelta, ContentDelta, ToolCallStart)):
                 self._num_unplaced_tokens = 0
                 return
+
+
+def _until_first_call(events: list[Event]) -> list[Event]:
+    for i, event in enumerate(events):
+        if isinstance(event, ToolCallEnd):
+            return [*events[: i + 1], Finish("tool_calls")]
+    return events
 
 
 class _HeldTokenIds:

@@ -105,7 +105,8 @@ class LiveTurn:
 
     async def _generate(self) -> None:
         turn, backend = self._turn, self._runner.backend
-        stop = StopStrings(turn.stop, turn.include_stop)
+        ends_after_call = isinstance(turn, ChatTurn) and not turn.parallel_calls
+        stop = StopStrings(turn.stop, turn.include_stop, ends_after_call)
         prompts = await backend.prepare(turn, self.labels.turn_id)
 
         with ExitStack() as open_streams:
@@ -117,7 +118,7 @@ class LiveTurn:
                     pieces = backend.generate(prepared)
                     open_streams.callback(pieces.close)
                     pumps.append((generation, pieces))
-            self._outbox.put(TurnStarted())
+            self._outbox.put(TurnStarted(sum(prepared.num_prompt_tokens for prepared in prompts)))
             self._begin_texts(prompts)
             await self._pump_all(pumps)
 
@@ -190,11 +191,12 @@ class TurnRunner:
         self._run_id = token_hex(8)
         self._numbers = count(1)
 
-    def labels(self, turn: Turn, id_prefix: str) -> TurnLabels:
+    def labels(self, turn: Turn, id_prefix: str, request_id: str = "") -> TurnLabels:
         """Raises ModelNotFound."""
         self.check_model(turn.model)
         turn_id = f"{id_prefix}{self._run_id}{next(self._numbers):08x}"
-        return TurnLabels(turn_id, turn.model or self.config.served_names[0], int(self._wall_clock()))
+        model = turn.model or self.config.served_names[0]
+        return TurnLabels(turn_id, model, int(self._wall_clock()), request_id)
 
     def check_model(self, model: str | None) -> None:
         """Raises ModelNotFound. A request without a model gets the first served one."""

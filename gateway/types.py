@@ -78,6 +78,8 @@ class ChatTurn:
 
     model: None = the first served one. tools: as OpenAI's Chat Completions spells them, in the client's order.
     template_kwargs go to the chat template as they are. warnings: what the client asked for and will not get.
+    prefill: how the answer begins; the model continues it, and it is not repeated in the answer. parallel_calls False:
+    the turn ends with its first call.
     """
 
     model: str | None
@@ -91,6 +93,8 @@ class ChatTurn:
     stream: bool = False
     include_usage: bool = False
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    prefill: str = ""
+    parallel_calls: bool = True
     cache_salt: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -182,16 +186,22 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """The engine has taken the turn: headers may go out."""
+    """The engine has taken the turn: headers may go out. How much of the prompt is cached is not known yet."""
+
+    num_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEvent:
-    """A parser event of one choice, with the log-probabilities of the tokens that it completes."""
+    """A parser event of one choice, with the log-probabilities of the tokens that it completes.
+
+    stop: on the Finish of a choice that a stop string ended, that string.
+    """
 
     choice: int
     event: Event
     logprobs: tuple[TokenLogprob, ...] = ()
+    stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,12 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class TurnLabels:
-    """What identifies a turn to its client. created_s: Unix time in whole seconds."""
+    """What identifies a turn to its client. created_s: Unix time in whole seconds. request_id: the HTTP request's."""
 
     turn_id: str
     model: str
     created_s: int
+    request_id: str = ""
 
 
 class Encoder(Protocol):
@@ -58,6 +59,7 @@ class HttpProtocol:
 
     decode raises InvalidRequest. param_names: how this protocol calls fields that the engine names differently.
     keepalive: bytes that are safe to send between frames when nothing else was sent for a while.
+    request_id_headers: under which names responses carry the request's id.
     """
 
     name: str
@@ -69,6 +71,7 @@ class HttpProtocol:
     error_body: Callable[[GatewayError, str], bytes]
     param_names: Mapping[str, str]
     keepalive: bytes = b": keepalive\n\n"
+    request_id_headers: tuple[str, ...] = ("x-request-id",)
 
 
 def dumps(value: Any) -> bytes:

@@ -58,7 +58,7 @@ def test_labels_are_unique_and_carry_whole_seconds():
 async def test_a_turn_starts_speaks_and_ends():
     bench = Bench(FakeEngine(lambda request: token_chunks(request, "Hi")))
     last = await bench.finish(bench.start())
-    assert bench.items[0] == TurnStarted()
+    assert bench.items[0] == TurnStarted(52)
     assert bench.items[-2] == TurnEvent(0, Finish("stop"))
     assert last == TurnDone(Usage(52, 3))
 

@@ -194,6 +194,11 @@ def test_a_natural_end_supplies_what_is_missing(text, value):
     assert json.loads(arguments(text)) == {"a": value}
 
 
+def test_an_encoded_text_that_ends_before_it_begins_is_empty_or_plain():
+    assert arguments('"  ') == "{}"
+    assert json.loads(arguments('"\\')) == "\\"
+
+
 def test_an_end_behind_the_end_changes_nothing():
     for text in ('{"a": 1}', '"{\\"a\\": 1}"'):
         scanner = JsonScanner()
@@ -259,6 +264,7 @@ def test_a_stop_outside_of_strings_returns_at_its_index():
         ('{"a": {}<b>}', {"a": {}, "b>": None}),
         ("```json\n{}", {}),
         ('{"a": 1 `x`}', {"a": "1 `x`"}),
+        ('{"a": "say "x" "<y>" z"}', {"a": 'say "x" "<y>" z'}),
     ],
 )
 def test_a_stop_that_is_no_marker_can_be_forced(text, value):
@@ -294,6 +300,7 @@ TOOL = ToolIndex(
                     "tags": {"type": "array", "items": {"type": "string"}},
                     "steps": {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}},
                     "where": {"type": "object", "properties": {"age": {"type": ["integer", "null"]}}},
+                    "ids": {"type": "array", "items": {"type": "integer"}},
                     "text": {"type": "string"},
                     "free": {},
                 },
@@ -319,6 +326,7 @@ TOOL = ToolIndex(
         ('{"text": 007, "free": "5"}', {"text": "007", "free": "5"}),
         ("{count: '5'}", {"count": 5}),
         ('{"tags": 5}', {"tags": 5}),
+        ('{"ids": 5}', {"ids": [5]}),
     ],
 )
 def test_members_are_brought_to_their_declared_type_where_that_is_certain(text, value):

@@ -131,10 +131,9 @@ class RawReader(BodyReader):
         return at
 
     def end(self, text: str, pos: int, natural: bool) -> None:
-        if self.writer.is_open and self._started:
+        if self.writer.is_open and self._started and natural:
             self._write(text[pos:])
-            if natural:
-                self._finish()
+            self._finish()
         super().end(text, pos, natural)
 
     def _next_stop(self, text: str, pos: int) -> int:

@@ -22,6 +22,7 @@ from gateway.config import GatewayConfig
 from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound
 from gateway.exchange import ClientGone, Exchange
 from gateway.metrics import Metrics
+from gateway.responses_store import ResponseStore
 from gateway.routes import error_body, find_route
 from gateway.service import Route, Service
 from gateway.turn import TurnRunner
@@ -48,7 +49,19 @@ class GatewayApp:
         self.admission = Admission(config.max_live_turns)
         self.runner = TurnRunner(backend, config, self.metrics, self.admission, wall_clock)
         self._authenticator = Authenticator(config.api_keys)
-        self._service = Service(backend, config, self.runner, self.admission, self.metrics, int(wall_clock()))
+        self.responses = ResponseStore(
+            config.max_stored_responses, config.max_stored_bytes, config.stored_response_age_s, clock
+        )
+        self._service = Service(
+            backend,
+            config,
+            self.runner,
+            self.admission,
+            self.metrics,
+            self.responses,
+            wall_clock,
+            created_s=int(wall_clock()),
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

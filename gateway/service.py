@@ -11,18 +11,21 @@ from gateway.config import GatewayConfig
 from gateway.exchange import Exchange
 from gateway.metrics import Metrics
 from gateway.protocols.frames import HttpProtocol
+from gateway.responses_store import ResponseStore
 from gateway.turn import TurnRunner
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """created_s: Unix time at which the server began to serve its model."""
+    """wall_clock: Unix time in seconds. created_s: when the server began to serve its model."""
 
     backend: Backend
     config: GatewayConfig
     runner: TurnRunner
     admission: Admission
     metrics: Metrics
+    responses: ResponseStore
+    wall_clock: Callable[[], float]
     created_s: int
 
 

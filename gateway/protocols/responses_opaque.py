@@ -1,0 +1,45 @@
+"""Texts and items that a client carries for us: `encrypted_content` of reasoning and compaction items.
+
+Clients must send it back as it is and not look inside. It is compressed and encoded, not encrypted: nothing in it is
+hidden from the client, whose own conversation it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from typing import Any
+
+import orjson
+
+_PREFIX = "headrace1."
+MAX_UNSEALED_BYTES = 64 * 1024 * 1024
+
+
+def seal(value: Any) -> str:
+    packed = zlib.compress(orjson.dumps(value), 6)
+    return _PREFIX + base64.urlsafe_b64encode(packed).decode()
+
+
+class Unsealer:
+    """Opens what one request carries, `max_bytes` in all: a megabyte of zeros compresses to a kilobyte."""
+
+    def __init__(self, max_bytes: int = MAX_UNSEALED_BYTES) -> None:
+        self._num_bytes_left = max_bytes
+
+    def open(self, text: str) -> Any:
+        """What `seal` was given; None for a text that is not ours, is damaged or does not fit any more."""
+        if not text.startswith(_PREFIX):
+            return None
+        try:
+            packed = base64.b64decode(text.removeprefix(_PREFIX), altchars=b"-_", validate=True)
+            unpacker = zlib.decompressobj()
+            # A limit of 0 would mean "none".
+            raw = unpacker.decompress(packed, self._num_bytes_left + 1)
+            if not unpacker.eof or len(raw) > self._num_bytes_left:
+                return None
+            self._num_bytes_left -= len(raw)
+            return orjson.loads(raw)
+        except (binascii.Error, zlib.error, ValueError):
+            return None

@@ -23,7 +23,7 @@ from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFou
 from gateway.exchange import ClientGone, Exchange
 from gateway.metrics import Metrics
 from gateway.responses_store import ResponseStore
-from gateway.routes import error_body, find_route
+from gateway.routes import error_body, find_route, spoken_protocol
 from gateway.service import Route, Service
 from gateway.turn import TurnRunner
 from gateway.websocket import serve_websocket
@@ -77,12 +77,13 @@ class GatewayApp:
         request_id = _request_id(headers)
         route = find_route(scope["path"])
         counted_path = route.path if route else "other"
+        id_headers = dict.fromkeys(spoken_protocol(route, headers).request_id_headers, request_id)
         exchange = Exchange(
             scope,
             receive,
             send,
             request_id,
-            {"x-request-id": request_id, **_cors_headers(headers, self.config.allowed_origins)},
+            {**id_headers, **_cors_headers(headers, self.config.allowed_origins)},
             on_start=lambda status: self.metrics.count_response(counted_path, status),
         )
         try:
@@ -117,7 +118,7 @@ async def _fail(exchange: Exchange, route: Route | None, error: GatewayError) ->
         # Headers are out and the handler gave up: only closing the connection is left, which returning does.
         log.error("request %s ended within its response: %s", exchange.request_id, error)
         return
-    body = error_body(route, error, exchange.request_id)
+    body = error_body(spoken_protocol(route, exchange.headers), error, exchange.request_id)
     await exchange.respond(error.status, body, error.headers())
 
 
@@ -138,7 +139,7 @@ def _cors_headers(headers: Headers, allowed_origins: tuple[str, ...]) -> dict[st
         "access-control-allow-origin": origin,
         "access-control-allow-methods": "GET, POST, OPTIONS",
         "access-control-allow-headers": headers.get("access-control-request-headers", "authorization, content-type"),
-        "access-control-expose-headers": "x-request-id, x-headrace-warning, retry-after",
+        "access-control-expose-headers": "x-request-id, request-id, x-headrace-warning, retry-after",
         "access-control-max-age": "600",
         "vary": "origin",
     }

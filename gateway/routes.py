@@ -5,12 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.datastructures import Headers
 
-from gateway import __version__
+from gateway import __version__, messages_routes
 from gateway.errors import EngineDown, GatewayError, ModelNotFound
 from gateway.exchange import Exchange
+from gateway.messages_routes import speaks_messages
+from gateway.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from gateway.protocols.completions import COMPLETIONS
-from gateway.protocols.frames import HttpProtocol, dumps, openai_error_body
+from gateway.protocols.frames import HttpProtocol, dumps
 from gateway.protocols.json_body import parse_object
 from gateway.protocols.openai_chat import OPENAI_CHAT
 from gateway.protocols.tokenizing import decode_detokenize, decode_tokenize
@@ -18,20 +21,24 @@ from gateway.service import Route, Service
 from gateway.sse import OutboxReader, collect_turn, stream_turn
 
 
-def error_body(route: Route | None, error: GatewayError, request_id: str) -> bytes:
-    """The error as the path's protocol spells it; OpenAI's where there is none."""
-    if route is None or route.protocol is None:
-        return openai_error_body(error, request_id)
+def spoken_protocol(route: Route | None, headers: Headers) -> HttpProtocol:
+    """Whose errors and request ids this client reads: the path's own, or on shared paths what its headers tell."""
+    if route is not None and route.protocol is not None:
+        return route.protocol
+    return ANTHROPIC_MESSAGES if speaks_messages(headers) else OPENAI_CHAT
+
+
+def error_body(protocol: HttpProtocol, error: GatewayError, request_id: str) -> bytes:
     if error.param is not None:
-        error.param = route.protocol.param_names.get(error.param, error.param)
-    return route.protocol.error_body(error, request_id)
+        error.param = protocol.param_names.get(error.param, error.param)
+    return protocol.error_body(error, request_id)
 
 
 async def answer_turn(protocol: HttpProtocol, service: Service, exchange: Exchange) -> None:
     config = service.config
     body = parse_object(await exchange.read_body(config.max_body_bytes))
     turn = protocol.decode(body)
-    labels = service.runner.labels(turn, protocol.id_prefix)
+    labels = service.runner.labels(turn, protocol.id_prefix, exchange.request_id)
 
     reader = OutboxReader(config.max_pending_chars, config.keepalive_s, config.slow_reader_timeout_s)
     live = service.runner.start(turn, labels, reader.outbox)
@@ -44,12 +51,18 @@ async def answer_turn(protocol: HttpProtocol, service: Service, exchange: Exchan
 
 
 async def list_models(service: Service, exchange: Exchange) -> None:
+    if speaks_messages(exchange.headers):
+        await messages_routes.list_models(service, exchange)
+        return
     models = [_model_object(service, name) for name in service.config.served_names]
     await exchange.respond(200, dumps({"object": "list", "data": models}))
 
 
 async def get_model(service: Service, exchange: Exchange) -> None:
     name = exchange.path.removeprefix(_MODEL_PREFIX)
+    if speaks_messages(exchange.headers):
+        await messages_routes.get_model(service, exchange, name)
+        return
     if name not in service.config.served_names:
         raise ModelNotFound(name, service.config.served_names)
     await exchange.respond(200, dumps(_model_object(service, name)))
@@ -99,12 +112,14 @@ async def detokenize(service: Service, exchange: Exchange) -> None:
     await exchange.respond(200, dumps({"prompt": service.backend.detokenize(list(request.tokens))}))
 
 
-HTTP_PROTOCOLS = (OPENAI_CHAT, COMPLETIONS)
+HTTP_PROTOCOLS = (OPENAI_CHAT, COMPLETIONS, ANTHROPIC_MESSAGES)
 
 _MODEL_PREFIX = "/v1/models/"
 _MODEL_ROUTE = Route("/v1/models/{id}", {"GET": get_model})
 _ROUTES: tuple[Route, ...] = (
     *(Route(p.path, {"POST": partial(answer_turn, p)}, protocol=p) for p in HTTP_PROTOCOLS),
+    Route("/v1/messages/count_tokens", {"POST": messages_routes.count_tokens}, protocol=ANTHROPIC_MESSAGES),
+    Route("/api/hello", {"GET": messages_routes.hello}, is_public=True),
     Route("/v1/models", {"GET": list_models}),
     Route("/health", {"GET": health}, is_public=True),
     Route("/ready", {"GET": ready}),

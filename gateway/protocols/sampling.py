@@ -68,9 +68,9 @@ def decode_max_tokens(fields: Fields, *names: str, low: int = 1) -> int | None:
     return None
 
 
-def decode_stop(fields: Fields) -> StopRule:
-    value = fields.get("stop")
-    path = fields.path("stop")
+def decode_stop(fields: Fields, name: str = "stop") -> StopRule:
+    value = fields.get(name)
+    path = fields.path(name)
     if value is None:
         strings: list[str] = []
     elif isinstance(value, str):

@@ -1,0 +1,260 @@
+"""Messages of Anthropic's API, decoded to the values that every protocol shares (Messages API reference, 2026-11).
+
+A string and a list of one text block are the same value, so a client that changes its spelling from turn to turn
+still finds its prefix in the cache. `system` entries stay where they are. Neighbours of one role become one message,
+as the API promises. What marks blocks for other servers (cache_control, signatures, citations) leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import orjson
+
+from gateway.errors import InvalidRequest
+from gateway.protocols.fields import Fields, missing, shown, wrong_type
+from gateway.types import ChatMessage, ToolUse
+
+# Claude Code's own accounting, different in every release and session; as the first words of a prompt it would keep
+# one session from finding another's prefix.
+_BILLING = "x-anthropic-billing-header:"
+_Role = Literal["user", "assistant", "system"]
+_ROLES: tuple[_Role, ...] = ("user", "assistant", "system")
+_TEXT = "a string or an array of text blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """prefill: the text of a last assistant message, which the answer continues. loaded: names of tools that a result
+    or a system entry has made known; defined: tools that were added with their definition."""
+
+    messages: tuple[ChatMessage, ...]
+    prefill: str
+    loaded: frozenset[str]
+    defined: tuple[Fields, ...]
+
+
+def decode_conversation(fields: Fields) -> Conversation:
+    """Raises InvalidRequest."""
+    path = fields.path("messages")
+    items = fields.array("messages")
+    if items is None:
+        raise missing(path, "an array of messages")
+    if not items:
+        raise InvalidRequest(path, f"{path} must have at least one message.", code="empty_array")
+
+    entries = [Fields.of(item, f"{path}[{i}]") for i, item in enumerate(items)]
+    messages = _system(fields)
+    for entry in entries:
+        messages += _messages(entry)
+    messages = _merged(messages)
+    prefill = ""
+    last = messages[-1]
+    if last.role == "assistant" and len(messages) > 1 and not last.tool_uses and last.reasoning is None:
+        prefill = last.content
+        messages.pop()
+    blocks = [block for entry in entries for block in _with_results(entry)]
+    return Conversation(tuple(messages), prefill, frozenset(_loaded(blocks)), tuple(_defined(blocks)))
+
+
+def _system(fields: Fields) -> list[ChatMessage]:
+    value = fields.get("system")
+    if value is None:
+        return []
+    texts = [_without_billing(text) for text in _texts(value, fields.path("system"))]
+    text = "\n".join(text for text in texts if text)
+    return [ChatMessage("system", text)] if text else []
+
+
+def _without_billing(text: str) -> str:
+    while text.startswith(_BILLING):
+        _, _, text = text.partition("\n")
+    return text
+
+
+def _messages(entry: Fields) -> list[ChatMessage]:
+    role = entry.choice("role", _ROLES)
+    if role is None:
+        raise missing(entry.path("role"), "'user', 'assistant' or 'system'")
+    match role:
+        case "system":
+            # An entry may hold settings only.
+            text = "\n".join(_texts(entry.get("content") or "", entry.path("content")))
+            return [ChatMessage("system", text)] if text else []
+        case "assistant":
+            return [_assistant(entry)]
+        case "user":
+            return _user(entry)
+
+
+def _texts(value: object, path: str) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise wrong_type(path, _TEXT, value)
+    return [_readable(Fields.of(block, f"{path}[{i}]")) for i, block in enumerate(value)]
+
+
+def _blocks(entry: Fields) -> Iterator[Fields]:
+    """The content as blocks; a string is one block of text."""
+    value = entry.get("content")
+    path = entry.path("content")
+    if value is None:
+        raise missing(path, "a string or an array of blocks")
+    if isinstance(value, str):
+        yield Fields({"type": "text", "text": value}, path)
+        return
+    if not isinstance(value, list):
+        raise wrong_type(path, "a string or an array of blocks", value)
+    for i, block in enumerate(value):
+        yield Fields.of(block, f"{path}[{i}]")
+
+
+def _readable(block: Fields) -> str:
+    """What a block of a user, of a system entry or of a tool's result says to the model."""
+    kind = block.required_string("type")
+    match kind:
+        case "text":
+            return _string(block, "text")
+        case "search_result":
+            texts = "\n".join(_texts(block.get("content") or [], block.path("content")))
+            return f"{block.string('title') or ''} ({block.string('source') or ''})\n{texts}"
+        case "tool_reference":
+            return f"The tool {block.required_string('tool_name')} is available now."
+        case "tool_addition":
+            return f"The tool {_changed_tool(block)} is available now."
+        case "tool_removal":
+            # It stays in the prompt's head, where the cached prefix has it.
+            return f"The tool {_changed_tool(block)} is not available any more."
+        case _:
+            raise _unreadable(block, kind)
+
+
+def _changed_tool(block: Fields) -> str:
+    tool = block.object("tool")
+    if tool is None:
+        raise missing(block.path("tool"), "a reference to a tool, or its definition")
+    return (tool.object("definition") or tool).required_string("name")
+
+
+def _string(block: Fields, name: str) -> str:
+    text = block.string(name)
+    if text is None:
+        raise missing(block.path(name), "a string")
+    return text
+
+
+def _unreadable(block: Fields, kind: str) -> InvalidRequest:
+    path = block.path("type")
+    message = f"{path} is {shown(kind)}, but the model reads text only: send blocks of type 'text'."
+    return InvalidRequest(path, message, code="unsupported_content_part")
+
+
+def _user(entry: Fields) -> list[ChatMessage]:
+    """Results become messages of their own; texts between them stay between them."""
+    messages: list[ChatMessage] = []
+    texts: list[str] = []
+
+    def end_text() -> None:
+        if texts:
+            messages.append(ChatMessage("user", "\n".join(texts)))
+            texts.clear()
+
+    for block in _blocks(entry):
+        if block.required_string("type") == "tool_result":
+            end_text()
+            messages.append(_tool_result(block))
+        else:
+            texts.append(_readable(block))
+    end_text()
+    return messages or [ChatMessage("user", "")]
+
+
+def _tool_result(block: Fields) -> ChatMessage:
+    call_id = block.required_string("tool_use_id")
+    text = "\n".join(_texts(block.get("content") or "", block.path("content")))
+    # Chat templates know no failed results, and the model should.
+    if block.boolean("is_error") and "error" not in text[:80].lower():
+        text = f"Error: {text}" if text else "Error"
+    return ChatMessage("tool", text, tool_call_id=call_id)
+
+
+def _assistant(entry: Fields) -> ChatMessage:
+    texts: list[str] = []
+    thoughts: list[str] = []
+    uses: list[ToolUse] = []
+    for block in _blocks(entry):
+        kind = block.required_string("type")
+        match kind:
+            case "text":
+                texts.append(_string(block, "text"))
+            case "thinking":
+                thoughts.append(_string(block, "thinking"))
+            case "tool_use":
+                uses.append(_tool_use(block))
+            case "redacted_thinking" | "fallback":
+                # Another server's secrets and bookmarks.
+                pass
+            case "compaction":
+                texts.append(block.string("content") or "")
+            case _:
+                raise _unreadable(block, kind)
+    # The blocks are pieces of one text, cut where a call or a citation stood.
+    reasoning = "\n".join(filter(None, thoughts)) or None
+    return ChatMessage("assistant", "".join(texts), reasoning=reasoning, tool_uses=tuple(uses))
+
+
+def _tool_use(block: Fields) -> ToolUse:
+    call_id = block.required_string("id")
+    name = block.required_string("name")
+    given = block.get("input")
+    if given is not None and not isinstance(given, dict):
+        raise wrong_type(block.path("input"), "an object", given)
+    return ToolUse(call_id, name, orjson.dumps(given or {}).decode())
+
+
+def _merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    merged: list[ChatMessage] = []
+    for message in messages:
+        last = merged[-1] if merged else None
+        if last is None or last.role != message.role or message.role not in ("user", "assistant"):
+            merged.append(message)
+        elif message.role == "user":
+            merged[-1] = replace(last, content=f"{last.content}\n{message.content}")
+        else:
+            thoughts = "\n".join(filter(None, (last.reasoning, message.reasoning)))
+            merged[-1] = ChatMessage(
+                "assistant",
+                last.content + message.content,
+                reasoning=thoughts or None,
+                tool_uses=last.tool_uses + message.tool_uses,
+            )
+    return merged
+
+
+def _with_results(entry: Fields) -> Iterator[Fields]:
+    """The blocks of an entry that was checked, and those inside its tool results."""
+    if entry.get("content") is None:
+        return
+    for block in _blocks(entry):
+        yield block
+        if block.get("type") == "tool_result" and isinstance(block.get("content"), list):
+            yield from _blocks(block)
+
+
+def _loaded(blocks: Sequence[Fields]) -> Iterator[str]:
+    for block in blocks:
+        if block.get("type") == "tool_reference":
+            yield block.required_string("tool_name")
+        elif block.get("type") == "tool_addition":
+            yield _changed_tool(block)
+
+
+def _defined(blocks: Sequence[Fields]) -> Iterator[Fields]:
+    for block in blocks:
+        tool = block.object("tool") if block.get("type") == "tool_addition" else None
+        definition = tool.object("definition") if tool is not None else None
+        if definition is not None:
+            yield definition

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from gateway.errors import EngineDown, InternalError, InvalidRequest, from_inference
@@ -18,11 +18,12 @@ from gateway.types import (
     EngineInfo,
     EngineStats,
     Prepared,
+    SamplingParams,
     TextPiece,
     TokenLogprob,
     Turn,
 )
-from inference.errors import InferenceError
+from inference.errors import InferenceError, InvalidTurn
 from inference.tokenizer import IncrementalDetokenizer, Tokenizer
 from inference.types import TokenChunk, TokenLogprobs, TurnRequest
 from stream_parser.dialect import Dialect
@@ -108,7 +109,7 @@ class ModelBackend:
                 prompt_tail=text[-_PROMPT_TAIL_CHARS:],
                 vocab=self._tokenizer.vocab,
                 tools=tools,
-                request=TurnRequest(turn_id, tuple(token_ids), turn.params, turn.n, turn.cache_salt),
+                request=TurnRequest(turn_id, tuple(token_ids), _engine_params(turn.params), turn.n, turn.cache_salt),
                 hidden_ids=frozenset(),
             ),
         )
@@ -145,7 +146,7 @@ class ModelBackend:
         """Templates are programs that run on the client's input, so what breaks in one is the client's doing."""
         messages = template_messages(turn.messages)
         try:
-            return self._tokenizer.render_chat(messages, tools or None, **turn.template_kwargs)
+            return self._render_messages(messages, tools, turn.template_kwargs) + turn.prefill
         except InferenceError as error:
             raise from_inference(error) from error
         except RecursionError as error:
@@ -153,6 +154,19 @@ class ModelBackend:
         except (ArithmeticError, LookupError, TypeError) as error:
             # A template argument that clashes with one of ours, or of a kind that the template does not expect.
             raise InvalidRequest("chat_template_kwargs", f"The chat template cannot take these: {error}.") from error
+
+    def _render_messages(
+        self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]
+    ) -> str:
+        """Some templates refuse system messages that are not first, which agents send to tell what has changed. They
+        get them as the user's words, at the same place: moved to the head, they would change the cached prefix."""
+        try:
+            return self._tokenizer.render_chat(messages, tools or None, **template_kwargs)
+        except InvalidTurn:
+            lowered = without_late_systems(messages)
+            if lowered == messages:
+                raise
+            return self._tokenizer.render_chat(lowered, tools or None, **template_kwargs)
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
@@ -272,6 +286,24 @@ def _template_message(message: ChatMessage, tool_names: Mapping[str, str]) -> di
     if name is not None:
         fields["name"] = name
     return fields
+
+
+def without_late_systems(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Template messages whose system messages, but the first one, are the user's; neighbours of the user's are one."""
+    lowered: list[dict[str, Any]] = []
+    for i, message in enumerate(messages):
+        is_late_system = message["role"] == "system" and i > 0
+        role = "user" if is_late_system else message["role"]
+        if role == "user" and lowered and lowered[-1]["role"] == "user":
+            lowered[-1]["content"] += f"\n{message['content']}"
+        else:
+            lowered.append({**message, "role": role})
+    return lowered
+
+
+def _engine_params(params: SamplingParams) -> SamplingParams:
+    """The engine reads a prompt only to write at least one token after it."""
+    return replace(params, max_tokens=1, min_tokens=0) if params.max_tokens == 0 else params
 
 
 def _num_chars(turn: ChatTurn) -> int:

@@ -59,6 +59,9 @@ class ScriptLine:
     repeat: bool = False
 
 
+_NO_ANSWER = ScriptLine("")
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptedPrompt(Prepared):
     line: ScriptLine
@@ -143,7 +146,9 @@ class ScriptedBackend:
             return tuple(self._prepare_prompt(turn, turn_id, prompt) for prompt in turn.prompts)
         texts = [text for message in turn.messages for text in (message.content, message.reasoning) if text]
         texts += [use.arguments for message in turn.messages for use in message.tool_uses]
-        line = self._take_line(turn.messages[-1].role, texts)
+        # A turn without an answer uses no line up.
+        is_empty = turn.params.max_tokens == 0
+        line = _NO_ANSWER if is_empty else self._take_line(turn.messages[-1].role, texts)
         return (
             ScriptedPrompt(
                 turn_id=turn_id,

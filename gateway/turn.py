@@ -111,15 +111,25 @@ class LiveTurn:
 
         with ExitStack() as open_streams:
             pumps: list[tuple[Generation, PieceStream]] = []
+            warm_ups: list[PieceStream] = []
             for i, prepared in enumerate(prompts):
                 generation = Generation(prepared, stop, i * turn.n)
                 self._generations.append(generation)
-                if prepared.params.max_tokens != 0:
-                    pieces = backend.generate(prepared)
-                    open_streams.callback(pieces.close)
+                is_empty = prepared.params.max_tokens == 0
+                if is_empty and not isinstance(turn, ChatTurn):
+                    continue
+                pieces = backend.generate(prepared)
+                open_streams.callback(pieces.close)
+                if is_empty:
+                    warm_ups.append(pieces)
+                else:
                     pumps.append((generation, pieces))
             self._outbox.put(TurnStarted(sum(prepared.num_prompt_tokens for prepared in prompts)))
             self._begin_texts(prompts)
+            for pieces in warm_ups:
+                # A chat turn without an answer fills the prefix cache; what the engine writes all the same is dropped.
+                async for _ in pieces:
+                    pass
             await self._pump_all(pumps)
 
     def _begin_texts(self, prompts: tuple[Prepared, ...]) -> None:

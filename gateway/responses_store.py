@@ -110,12 +110,17 @@ class ResponseStore:
         return len(self._entries)
 
     def put(self, entry: StoredResponse, context: Context | None) -> None:
-        """Adds the response, or takes note that it has ended and what follows on it."""
-        if entry.id in self._entries:
+        entry.stored_s = self._clock()
+        self._entries[entry.id] = entry
+        self._count(entry, context)
+
+    def settle(self, entry: StoredResponse, context: Context | None) -> None:
+        """A response has ended, if it is still here: what follows on it, and its size, are known now."""
+        if self._entries.get(entry.id) is entry:
             self._forget_bytes(entry)
-        else:
-            entry.stored_s = self._clock()
-            self._entries[entry.id] = entry
+            self._count(entry, context)
+
+    def _count(self, entry: StoredResponse, context: Context | None) -> None:
         entry.context = context
         entry.num_bytes = entry.source.num_bytes + len(dumps(entry.input_items))
         self.num_bytes += entry.num_bytes

@@ -16,7 +16,9 @@ from gateway.protocols.completions import COMPLETIONS
 from gateway.protocols.frames import HttpProtocol, dumps
 from gateway.protocols.json_body import parse_object
 from gateway.protocols.openai_chat import OPENAI_CHAT
+from gateway.protocols.responses_request import PATH as RESPONSES_PATH
 from gateway.protocols.tokenizing import decode_detokenize, decode_tokenize
+from gateway.responses_routes import find_responses_route
 from gateway.service import Route, Service
 from gateway.sse import OutboxReader, collect_turn, stream_turn
 
@@ -135,4 +137,6 @@ def find_route(path: str) -> Route | None:
     """Model names may have slashes, so everything below /v1/models/ is one."""
     if path.startswith(_MODEL_PREFIX) and len(path) > len(_MODEL_PREFIX):
         return _MODEL_ROUTE
+    if path == RESPONSES_PATH or path.startswith(RESPONSES_PATH + "/"):
+        return find_responses_route(path)
     return _BY_PATH.get(path.rstrip("/") or "/")

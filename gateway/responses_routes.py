@@ -1,0 +1,296 @@
+"""/v1/responses over HTTP: create, fetch, follow, cancel, delete, count and compact."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.auth import key_owner
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.exchange import Exchange
+from gateway.protocols.fields import shown
+from gateway.protocols.frames import Frame, dumps, sse
+from gateway.protocols.json_body import parse_object
+from gateway.protocols.responses_compact import compaction_body
+from gateway.protocols.responses_request import PATH, ResponsesRequest, decode_request
+from gateway.responses_background import BackgroundResponse, EventLog
+from gateway.responses_store import StoredResponse
+from gateway.responses_turns import (
+    OpenResponse,
+    Recorder,
+    as_responses_error,
+    context_of,
+    open_response,
+    remember,
+    stored_entry,
+    warning_headers,
+    whole_answer,
+)
+from gateway.service import Route, Service
+from gateway.sse import SSE_HEADERS, OutboxReader, collect_turn, stream_turn
+
+logger = logging.getLogger("headrace.responses")
+
+_DEFAULT_LIMIT = 20
+_MAX_LIMIT = 100
+_TRUE = ("true", "1")
+
+
+async def create(service: Service, exchange: Exchange) -> None:
+    request = await _read_request(service, exchange)
+    try:
+        await _answer(service, exchange, open_response(service, key_owner(exchange.headers), request))
+    except GatewayError as error:
+        raise as_responses_error(error) from None
+
+
+async def _read_request(service: Service, exchange: Exchange) -> ResponsesRequest:
+    return decode_request(parse_object(await exchange.read_body(service.config.max_body_bytes)))
+
+
+async def _answer(service: Service, exchange: Exchange, response: OpenResponse) -> None:
+    request = response.turn.request
+    headers = warning_headers(response.turn.chat.warnings)
+    if request.compacts:
+        await _answer_whole(service, exchange, response, headers)
+    elif request.background:
+        await _answer_background(service, exchange, response, headers)
+    else:
+        await _answer_live(service, exchange, response, headers)
+
+
+async def _answer_live(
+    service: Service, exchange: Exchange, response: OpenResponse, headers: Mapping[str, str]
+) -> None:
+    config, encoder = service.config, response.encoder
+    recorder = Recorder(response, lambda ended: remember(service.responses, ended))
+    reader = OutboxReader(config.max_pending_chars, config.keepalive_s, config.slow_reader_timeout_s)
+    live = service.runner.start(response.turn.chat, response.labels, reader.outbox)
+    if not response.turn.request.stream:
+        await collect_turn(exchange, live, reader, recorder, headers)
+        return
+    with service.metrics.open_stream("sse"):
+        await stream_turn(exchange, live, reader, recorder, lambda: sse(encoder.keepalive()), headers)
+
+
+async def _answer_whole(
+    service: Service, exchange: Exchange, response: OpenResponse, headers: Mapping[str, str]
+) -> None:
+    frames = whole_answer(response)
+    remember(service.responses, response)
+    if response.turn.request.stream:
+        await exchange.respond(200, b"".join(map(sse, frames)), {**SSE_HEADERS, **headers})
+    else:
+        await exchange.respond(200, response.encoder.body(), headers)
+
+
+# Background
+
+
+async def _answer_background(
+    service: Service, exchange: Exchange, response: OpenResponse, headers: Mapping[str, str]
+) -> None:
+    background = _start_background(service, response)
+    await background.begin()
+    if response.turn.request.stream:
+        await _follow(service, exchange, background.log, -1, headers)
+    else:
+        await exchange.respond(200, background.body(), headers)
+
+
+def _start_background(service: Service, response: OpenResponse) -> BackgroundResponse:
+    store = service.responses
+    entry: StoredResponse | None = None
+
+    def on_change(background: BackgroundResponse, num_bytes: int) -> None:
+        nonlocal entry
+        if background.failure is not None:
+            # Refused before it began: the client gets an HTTP error, and nothing is left to fetch.
+            return
+        if entry is None:
+            entry = stored_entry(response, background)
+            store.put(entry, context_of(response))
+        elif background.log.is_closed:
+            store.settle(entry, context_of(response))
+        else:
+            store.grow(entry, num_bytes)
+
+    return BackgroundResponse(service.runner, response.labels, response.turn, response.encoder, on_change)
+
+
+async def _follow(
+    service: Service, exchange: Exchange, log: EventLog, after: int, headers: Mapping[str, str]
+) -> None:
+    """Sends what is kept and what is still to come. The response goes on when this client goes away."""
+    log.after(after)  # Raises what has to be an HTTP error.
+    following = asyncio.create_task(_send_log(service, exchange, log, after, headers), name="follow a response")
+    watching = asyncio.create_task(exchange.wait_for_disconnect(), name="watch a follower")
+    try:
+        with service.metrics.open_stream("sse"):
+            await asyncio.wait([following, watching], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (following, watching):
+            task.cancel()
+        await asyncio.wait([following, watching])
+    if not following.cancelled():
+        following.result()
+
+
+async def _send_log(
+    service: Service, exchange: Exchange, log: EventLog, after: int, headers: Mapping[str, str]
+) -> None:
+    await exchange.start(200, {**SSE_HEADERS, **headers})
+    try:
+        await _write_log(service, exchange, log, after)
+    except InvalidRequest as error:
+        # This reader is so slow that the log has left it behind.
+        await _write(service, exchange, sse(Frame(dumps({"type": "error", **error.body()}), "error")))
+    except TimeoutError:
+        # Returning without the end of the body makes the server close the connection.
+        logger.warning("a follower of a response stopped reading; connection closed")
+        return
+    await exchange.end()
+
+
+async def _write_log(service: Service, exchange: Exchange, log: EventLog, after: int) -> None:
+    while True:
+        frames = log.after(after)
+        if frames:
+            after = frames[-1][0]
+            await _write(service, exchange, b"".join(_with_id(number, frame) for number, frame in frames))
+        elif log.is_closed:
+            return
+        elif not await log.wait(service.config.keepalive_s):
+            # Other readers do not see it, so it has no number of its own.
+            keepalive = dumps({"type": "keepalive", "sequence_number": max(after, 0)})
+            await _write(service, exchange, sse(Frame(keepalive, "keepalive")))
+
+
+async def _write(service: Service, exchange: Exchange, data: bytes) -> None:
+    """Raises TimeoutError when the client has stopped reading."""
+    async with asyncio.timeout(service.config.slow_reader_timeout_s):
+        await exchange.write(data)
+
+
+def _with_id(number: int, frame: Frame) -> bytes:
+    """Browsers send the last id back as Last-Event-ID."""
+    return b"id: %d\n%b" % (number, sse(frame))
+
+
+# Stored responses
+
+
+async def get(service: Service, exchange: Exchange) -> None:
+    entry = _entry(service, exchange)
+    if exchange.query.get("stream", "").lower() not in _TRUE:
+        await exchange.respond(200, entry.source.body())
+        return
+    if not isinstance(entry.source, BackgroundResponse):
+        message = f"The response {entry.id} was not created with background: true, so its events are not kept."
+        raise InvalidRequest("stream", message, code="response_not_background")
+    await _follow(service, exchange, entry.source.log, _starting_after(exchange), {})
+
+
+def _starting_after(exchange: Exchange) -> int:
+    given = exchange.query.get("starting_after") or exchange.headers.get("last-event-id")
+    if given is None:
+        return -1
+    if not (given.isascii() and given.isdecimal() and len(given) < 16):
+        message = f"starting_after must be a sequence number, got {shown(given)}."
+        raise InvalidRequest("starting_after", message)
+    return int(given)
+
+
+async def delete(service: Service, exchange: Exchange) -> None:
+    entry = _entry(service, exchange)
+    service.responses.delete(entry)
+    if isinstance(entry.source, BackgroundResponse):
+        await entry.source.cancel()
+    await exchange.respond(200, dumps({"id": entry.id, "object": "response", "deleted": True}))
+
+
+async def cancel(service: Service, exchange: Exchange) -> None:
+    entry = _entry(service, exchange)
+    if not isinstance(entry.source, BackgroundResponse):
+        message = "Only a response with background: true can be cancelled. Others end when their connection closes."
+        raise InvalidRequest("response_id", message, code="response_not_background")
+    await entry.source.cancel()
+    await exchange.respond(200, entry.source.body())
+
+
+async def list_input_items(service: Service, exchange: Exchange) -> None:
+    query = exchange.query
+    items = list(_entry(service, exchange).input_items)
+    if query.get("order", "desc") != "asc":
+        items.reverse()
+    after = query.get("after")
+    if after is not None:
+        position = next((i for i, item in enumerate(items) if item.get("id") == after), None)
+        if position is None:
+            raise InvalidRequest("after", f"The response has no input item with id {shown(after)}.")
+        items = items[position + 1 :]
+    limit = _limit(query.get("limit"))
+    page = items[:limit]
+    fields: dict[str, Any] = {"object": "list", "data": page, "has_more": len(items) > limit}
+    fields["first_id"] = page[0]["id"] if page else None
+    fields["last_id"] = page[-1]["id"] if page else None
+    await exchange.respond(200, dumps(fields))
+
+
+def _limit(given: str | None) -> int:
+    if given is None:
+        return _DEFAULT_LIMIT
+    if not (given.isascii() and given.isdecimal() and len(given) < 4 and 1 <= int(given) <= _MAX_LIMIT):
+        raise InvalidRequest("limit", f"limit must be between 1 and {_MAX_LIMIT}, got {shown(given)}.")
+    return int(given)
+
+
+def _entry(service: Service, exchange: Exchange) -> StoredResponse:
+    response_id = exchange.path.removeprefix(PATH).strip("/").split("/")[0]
+    return service.responses.get(key_owner(exchange.headers), response_id)
+
+
+# Without an answer
+
+
+async def count_input_tokens(service: Service, exchange: Exchange) -> None:
+    request = await _read_request(service, exchange)
+    try:
+        response = open_response(service, key_owner(exchange.headers), request)
+        tokens = await service.backend.tokenize(response.turn.chat)
+    except GatewayError as error:
+        raise as_responses_error(error) from None
+    await exchange.respond(200, dumps({"object": "response.input_tokens", "input_tokens": len(tokens)}))
+
+
+async def compact(service: Service, exchange: Exchange) -> None:
+    request = await _read_request(service, exchange)
+    response = open_response(service, key_owner(exchange.headers), request)
+    history = response.parent.chain() if response.parent is not None else []
+    await exchange.respond(200, compaction_body(response.labels, [*history, *response.turn.items]))
+
+
+_CREATE = Route(PATH, {"POST": create})
+_ONE = Route(f"{PATH}/{{id}}", {"GET": get, "DELETE": delete})
+_FIXED = {
+    "input_tokens": Route(f"{PATH}/input_tokens", {"POST": count_input_tokens}),
+    "compact": Route(f"{PATH}/compact", {"POST": compact}),
+}
+_BELOW_ONE = {
+    "cancel": Route(f"{PATH}/{{id}}/cancel", {"POST": cancel}),
+    "input_items": Route(f"{PATH}/{{id}}/input_items", {"GET": list_input_items}),
+}
+
+
+def find_responses_route(path: str) -> Route | None:
+    match path.strip("/").split("/")[2:]:
+        case []:
+            return _CREATE
+        case [name]:
+            return _FIXED.get(name, _ONE)
+        case [_, action]:
+            return _BELOW_ONE.get(action)
+        case _:
+            return None

@@ -1,0 +1,153 @@
+"""From a decoded Responses request to a turn, and from a turn's end to what is remembered: for HTTP and WebSocket.
+
+Knows nothing of connections. What a socket remembers for itself comes in as a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import GatewayError
+from gateway.protocols.frames import Frame, TurnLabels
+from gateway.protocols.responses_compact import compaction_item
+from gateway.protocols.responses_encoder import ResponsesEncoder
+from gateway.protocols.responses_items import Item, item_type
+from gateway.protocols.responses_request import ID_PREFIX, ResponsesRequest, ResponsesTurn, build_turn, resolve_items
+from gateway.responses_store import Context, Finished, ResponseStore, StoredResponse
+from gateway.service import Service
+from gateway.types import TurnDone, TurnFailed, TurnItem, TurnStarted, Usage
+
+# What the engine and the chat template call fields of the request.
+_PARAM_NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
+# One whose model was cut off can be taken up over HTTP; sockets are stricter (OpenAI's WebSocket guide, 2026-11).
+_CAN_BE_PARENT = ("completed", "incomplete")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenResponse:
+    """A response about to run, or running. parent: what it continues."""
+
+    owner: str
+    labels: TurnLabels
+    turn: ResponsesTurn
+    parent: Context | None
+    encoder: ResponsesEncoder
+
+
+FindParent = Callable[[str], Context | None]
+
+
+def open_response(
+    service: Service, owner: str, request: ResponsesRequest, find_parent: FindParent | None = None
+) -> OpenResponse:
+    """Raises InvalidRequest, NotFound. `find_parent` is asked before the store."""
+    store = service.responses
+    parent: Context | None = None
+    if request.previous_response_id is not None:
+        parent = find_parent(request.previous_response_id) if find_parent is not None else None
+        parent = parent or store.parent(owner, request.previous_response_id)
+
+    def find_item(item_id: str) -> Item | None:
+        found = parent.find_item(item_id) if parent is not None else None
+        return found or store.find_item(owner, item_id)
+
+    items = resolve_items(request.input, find_item)
+    turn = build_turn(request, parent.chain() if parent is not None else (), items)
+    labels = service.runner.labels(turn.chat, ID_PREFIX)
+    encoder = ResponsesEncoder(labels, turn, service.wall_clock)
+    return OpenResponse(owner, labels, turn, parent, encoder)
+
+
+def as_responses_error(error: GatewayError) -> GatewayError:
+    """The same error, which names the field as the client spelled it."""
+    if error.param is not None:
+        error.param = _PARAM_NAMES.get(error.param, error.param)
+    return error
+
+
+def context_of(response: OpenResponse) -> Context | None:
+    """What a later response continues from; None when it cannot."""
+    if response.encoder.status not in _CAN_BE_PARENT:
+        return None
+    output = response.encoder.output
+    if response.turn.request.compacts:
+        # The compaction stands for everything before it.
+        return Context(None, output)
+    return Context(response.parent, (*_with_ids(response), *output))
+
+
+def remember(store: ResponseStore, response: OpenResponse) -> None:
+    """Call when the response has ended. One that the client does not want stored is not."""
+    if not response.turn.request.store:
+        return
+    finished = Finished(response.encoder.status, response.encoder.body())
+    entry = StoredResponse(response.labels.turn_id, response.owner, _with_ids(response), finished)
+    store.put(entry, context_of(response))
+
+
+def stored_entry(response: OpenResponse, source: Any) -> StoredResponse:
+    return StoredResponse(response.labels.turn_id, response.owner, _with_ids(response), source)
+
+
+def _with_ids(response: OpenResponse) -> list[dict[str, Any]]:
+    """The request's items as the API lists them: each with a type and an id."""
+    suffix = response.labels.turn_id.removeprefix(ID_PREFIX)
+    return [_listed(item, f"{suffix}i{i:02x}") for i, item in enumerate(response.turn.items)]
+
+
+_ITEM_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
+
+
+def _listed(item: Item, suffix: str) -> dict[str, Any]:
+    kind = item_type(item) or "item"
+    listed: dict[str, Any] = {**item, "type": kind}
+    if not isinstance(item.get("id"), str):
+        listed["id"] = f"{_ITEM_PREFIXES.get(kind, 'item')}_{suffix}"
+    if kind == "message" and isinstance(item.get("content"), str):
+        part_type = "output_text" if item.get("role") == "assistant" else "input_text"
+        part: dict[str, Any] = {"type": part_type, "text": item["content"]}
+        listed["content"] = [{**part, "annotations": []} if part_type == "output_text" else part]
+    if kind == "message":
+        listed.setdefault("status", "completed")
+    return listed
+
+
+def whole_answer(response: OpenResponse) -> list[Frame]:
+    """The events of a response that needs no model: a prepared one without output, or a compaction."""
+    encoder = response.encoder
+    frames = encoder.encode(TurnStarted())
+    if response.turn.request.compacts:
+        history = response.parent.chain() if response.parent is not None else []
+        item_id = f"cmp_{response.labels.turn_id.removeprefix(ID_PREFIX)}00"
+        item = compaction_item(item_id, (*history, *response.turn.items))
+        frames += encoder.add_whole({**item, "encrypted_content": ""}, item)
+    return [*frames, *encoder.encode(TurnDone(Usage(0, 0)))]
+
+
+class Recorder:
+    """An encoder, or collector, that remembers the response at its end. `on_end` is called before the last frame is
+    out: whoever reads it may come back at once."""
+
+    def __init__(self, response: OpenResponse, on_end: Callable[[OpenResponse], None]) -> None:
+        self._response = response
+        self._on_end = on_end
+
+    def encode(self, item: TurnItem) -> list[Frame]:
+        if isinstance(item, TurnFailed):
+            as_responses_error(item.error)
+        frames = self._response.encoder.encode(item)
+        if isinstance(item, (TurnDone, TurnFailed)):
+            self._on_end(self._response)
+        return frames
+
+    def add(self, item: TurnItem) -> None:
+        self.encode(item)
+
+    def body(self) -> bytes:
+        return self._response.encoder.body()
+
+
+def warning_headers(warnings: Sequence[str]) -> Mapping[str, str]:
+    return {"x-headrace-warning": "; ".join(warnings)} if warnings else {}

@@ -73,16 +73,12 @@ class EncodedJson:
         return self.feed(text, pos + 1)
 
     def end(self, complete: bool) -> None:
-        if self.done:
+        if self.done or not complete:
             return
-        if complete and self._held:
+        if self._held:
             held, self._held = self._held, ""
             self._pass(held, held)
-        if self._mode == "blank" and complete:
-            self._close()
-        else:
-            self._machine.end(complete)
-        self.done = complete
+        self._close()
 
     def _read(self, text: str, pos: int) -> int:
         run = _RUN.match(text, pos)

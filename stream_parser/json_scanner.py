@@ -28,8 +28,8 @@ class ValueScanner(Protocol):
     the value is `done` or, outside of strings, a character of `stops` stands where the value cannot have it. Then
     either `end` the scanner or `force` that character, which consumes at least one and goes on. `take` returns the
     JSON text that is certain since the last call. `end(True)`: the input is over by itself, what is missing is
-    supplied; `end(False)`: it was cut, and only what is there is written. `surplus` is text consumed beyond the value.
-    `reasons` are codes of `repair`.
+    supplied; `end(False)`: it was cut, and what is undecided stays unsaid, so that all text taken is the beginning of
+    what the whole input would have given. `surplus` is text consumed beyond the value. `reasons` are codes of `repair`.
     """
 
     surplus: str
@@ -79,22 +79,25 @@ class JsonScanner:
         """O(characters consumed)."""
         if self._is_fresh and pos < len(text):
             pos = self._start(text, pos)
-        pos = self._target.feed(text, pos)
-        if self._machine.meets_escape and self._target is self._machine:
-            self._machine.unescapes = False
-            self._target = EncodedJson(self._machine, "")
-            pos = self._target.feed(text, pos)
-        return pos
+        return self._decode_rest(text, self._target.feed(text, pos))
 
     def force(self, text: str, pos: int = 0) -> int:
         self._is_fresh = False
-        return self._target.force(text, pos)
+        return self._decode_rest(text, self._target.force(text, pos))
 
     def take(self) -> str:
         return self._machine.take()
 
     def end(self, complete: bool) -> None:
         self._target.end(complete)
+
+    def _decode_rest(self, text: str, pos: int) -> int:
+        """Where the machine met an escaped quote, everything from there on is escaped."""
+        if not self._machine.meets_escape or self._target is not self._machine:
+            return pos
+        self._machine.unescapes = False
+        self._target = EncodedJson(self._machine, "")
+        return self._target.feed(text, pos)
 
     def _start(self, text: str, pos: int) -> int:
         while text[pos] in " \t\r\n":

@@ -20,7 +20,6 @@ _LAX_NUMBER = re.compile(r"([+-]?)0*([0-9]*)(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 _MANTISSA = re.compile(r"[+-]?\.?[0-9]")
 _BASED_NUMBER = re.compile(r"([+-]?)0(?:x([0-9a-f]+)|o([0-7]+)|b([01]+))", re.IGNORECASE)
 _DIGIT_GAPS = re.compile(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])")
-_SCALAR_PREFIX = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?)?")
 
 _JSON_WORDS = ("true", "false", "null")
 _WORDS = {
@@ -64,17 +63,6 @@ def read_scalar(word: str) -> Scalar | None:
         return Scalar("null", repair.NOT_A_NUMBER)
     number = _read_number(_DIGIT_GAPS.sub("", word))
     return None if number is None else Scalar(number, repair.NUMBER)
-
-
-def is_scalar_prefix(text: str) -> bool:
-    """Can `text` be the beginning of a JSON number, true, false or null?"""
-    return _SCALAR_PREFIX.fullmatch(text) is not None or any(word.startswith(text) for word in _JSON_WORDS)
-
-
-def is_word_prefix(text: str) -> bool:
-    """Can `text` be the beginning of a literal in any notation? Then its JSON is not known yet."""
-    lowered = text.lower().lstrip("+-")
-    return any(word.startswith(text) for word in _WORDS) or any(word.startswith(lowered) for word in _NOT_A_NUMBER)
 
 
 def _read_number(word: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ScanOutput:
-    """A list of pieces. From the first `hold` on they wait until `release`, `replace` or `release_all`; holds nest."""
+    """A list of pieces. From the first `hold` on they wait until `release` or `replace`; holds nest."""
 
     __slots__ = ("_holds", "_native", "pieces", "reasons")
 
@@ -56,6 +56,3 @@ class ScanOutput:
     def drop_first_held(self) -> None:
         """Release the innermost hold without its first piece."""
         self.pieces[self._holds.pop()] = ""
-
-    def release_all(self) -> None:
-        self._holds.clear()

@@ -75,19 +75,15 @@ class StringReader:
         """The character that stopped us is text, so the quote that waits for it was text as well."""
         self._as_text()
 
-    def end(self, complete: bool) -> None:
-        """No more text. Where a quote waits it may end the string now; else a cut leaves held text unwritten."""
-        if self._held_is == "quote" and not self.closed:
-            if settle(self._held, self._context) is Role.CLOSE:
-                self._close()
-            else:
-                self._as_text()
-                self.end(complete)
-        elif complete and self._held_is != "nothing":
-            if self._held_is == "surrogate":
-                self._out.append(REPLACEMENT)
-            else:
-                self._out.append(escaped(self._held))
+    def end(self) -> None:
+        """No more text: a quote that waits may end the string now, and half an escape is text."""
+        if self._held_is == "quote" and settle(self._held, self._context) is Role.CLOSE:
+            self._close()
+        elif self._held_is == "quote":
+            self._as_text()
+            self.end()
+        elif self._held_is != "nothing":
+            self._out.append(REPLACEMENT if self._held_is == "surrogate" else escaped(self._held))
             self._drop_held()
 
     def _read_run(self, text: str, pos: int) -> int:

@@ -86,12 +86,9 @@ class ValueMachine:
         return self.feed(text, pos + 1)
 
     def end(self, complete: bool) -> None:
-        """The input is over. Complete: what is missing is supplied. Cut: only what the model wrote is written."""
-        while not self.done and self._end_step(complete):
-            pass
-        if not self.done and not complete:
-            self._writer.write_gap()
-            self.output.release_all()
+        """The input is over. Complete: what is missing is supplied. Cut: what is undecided stays unsaid."""
+        while complete and not self.done:
+            self._end_step()
 
     @property
     def done(self) -> bool:
@@ -312,32 +309,21 @@ class ValueMachine:
         self._replays -= 1
         self.surplus += text[end:]
 
-    def _end_step(self, complete: bool) -> bool:
-        """Bring to its end what is being read; is there more to end?"""
-        step, string = self._step, self._string
+    def _end_step(self) -> None:
+        """Bring to its end what is being read; after some of these the value is done."""
+        step = self._step
         if step == self._in_string:
-            string.end(complete)
-            if not string.closed and not complete:
-                return False
-            if not string.closed:
+            self._string.end()
+            if not self._string.closed:
                 self.output.note(repair.UNCLOSED_STRING)
             self._end_string()
         elif step == self._in_word:
-            if not complete:
-                self._writer.write_cut_word(self._word.text)
-                return False
             self._word.end()
             self._end_word()
         elif step == self._in_bare_key:
-            if not complete:
-                self.output.write(escaped("".join(self._key)))
-                return False
             self._end_bare_key()
-        elif not complete:
-            return False
         elif step == self._in_delimiter or (step == self._in_comment and not self._comment.is_comment):
             self._step = self._at_place
             self._take_odd(self._matched if step == self._in_delimiter else self._comment.char)
         else:
             self._writer.finish()
-        return True

@@ -13,7 +13,7 @@ from typing import Literal
 
 from stream_parser import repair
 from stream_parser.coercion import LiteralReader, fit, no_literal, read_word
-from stream_parser.json_text import Scalar, escaped, is_scalar_prefix, is_word_prefix, quoted, read_scalar
+from stream_parser.json_text import Scalar, quoted, read_scalar
 from stream_parser.quote_rule import Place, QuoteContext
 from stream_parser.scan_output import ScanOutput
 from stream_parser.schema_types import TypeSet
@@ -274,13 +274,6 @@ class ValueWriter:
         if text != scalar.text:
             self.output.note(repair.COERCED_TYPE)
         self.output.write(text)
-
-    def write_cut_word(self, word: str) -> None:
-        """What is certain of a word whose end is missing."""
-        if is_scalar_prefix(word):
-            self.output.write(word)
-        elif not is_word_prefix(word):
-            self.output.write('"' + escaped(word))
 
     def write_nothing(self) -> None:
         """There is no outermost value."""

@@ -1,4 +1,5 @@
 import json
+import re
 import time
 
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from stream_parser import repair
 from stream_parser.json_scanner import JsonScanner
 from stream_parser.schema import ToolIndex
-from tests.testkit.scanning import begins_json, scan, scan_all_ways
+from tests.testkit.scanning import scan, scan_all_ways
 
 VALID = [
     "{}",
@@ -34,15 +35,13 @@ def test_the_value_ends_at_its_own_bracket_and_the_rest_is_left():
     assert (result.text, result.rest) == ('{"a": "}"}', "}</tool_call>")
 
 
-def test_valid_json_cut_anywhere_is_passed_on_up_to_an_unfinished_escape():
+def test_valid_json_cut_anywhere_is_passed_on_up_to_what_is_undecided():
     for text in VALID:
         for end in range(len(text)):
             cut = text[:end]
             result = scan(JsonScanner, list(cut), complete=False)
             assert cut.startswith(result.text)
-            missing = cut[len(result.text) :]
-            assert not missing.strip() or missing.startswith("\\"), (cut, result)
-            assert begins_json(result.text)
+            assert re.fullmatch(r"""\\.*|"[\s,]*(".*)?|[\s,]*[\w.+-]*\s*""", cut[len(result.text) :]), (cut, result)
 
 
 @pytest.mark.parametrize(
@@ -143,26 +142,21 @@ def test_what_is_not_json_is_repaired(text, value, reason):
         ('{"a": "x\\ud83d', '{"a": "x'),
         ('{"a": "x\\ud83d\\ud', '{"a": "x'),
         ('{"a": "x\ud83d', '{"a": "x'),
-        ('{"a": "x"', '{"a": "x"'),
-        ('{"a": "x", "b', '{"a": "x", "b'),
-        ('{"a": 12', '{"a": 12'),
-        ('{"a": tr', '{"a": tr'),
-        ('["a", tr', '["a", tr'),
-        ('{"a": Tr', '{"a": '),
-        ('{"a": New Yo', '{"a": "New Yo'),
+        ('{"a": "x"', '{"a": "x'),
+        ('{"a": "x", ', '{"a": "x'),
+        ('{"a": "x", "b": 1', '{"a": "x", "b": '),
+        ('{"a": 1, ', '{"a": 1'),
+        ('{"a": [1, {"b": [', '{"a": [1, {"b": ['),
         ("{'a': 'it", '{"a": "it'),
-        ("{ci", '{"ci'),
-        ('{"a": (1', '{"a": [1'),
-        ('{"a": 1, /', '{"a": 1, '),
-        ('{"a"', '{"a"'),
+        ('{"a": (1', '{"a": '),
+        ('{"a": (1, 2', '{"a": [1, '),
         ('"{\\"a\\": \\"x\\\\', '{"a": "x'),
-        ('"{\\"a\\": 1', '{"a": 1'),
         ('"   ', ""),
         ('"plain', '"plain'),
         ("", ""),
     ],
 )
-def test_a_cut_text_is_never_completed(text, partial):
+def test_a_cut_text_is_never_completed_and_its_undecided_end_is_not_said(text, partial):
     assert arguments(text, complete=False) == partial
 
 
@@ -203,8 +197,8 @@ def test_an_end_behind_the_end_changes_nothing():
     for text in ('{"a": 1}', '"{\\"a\\": 1}"'):
         scanner = JsonScanner()
         scanner.feed(text)
-        scanner.end(complete=True)
         scanner.end(complete=False)
+        scanner.end(complete=True)
         assert (scanner.take(), scanner.done) == ('{"a": 1}', True)
 
 
@@ -264,6 +258,7 @@ def test_a_stop_outside_of_strings_returns_at_its_index():
         ('{"a": {}<b>}', {"a": {}, "b>": None}),
         ("```json\n{}", {}),
         ('{"a": 1 `x`}', {"a": "1 `x`"}),
+        ('{[\\"a\\": 1}', {"a": 1}),
         ('{"a": "say "x" "<y>" z"}', {"a": 'say "x" "<y>" z'}),
     ],
 )
@@ -345,8 +340,8 @@ def test_a_member_of_another_type_is_held_and_all_others_stream():
     assert scanner.reasons == [repair.COERCED_TYPE]
 
 
-def test_a_held_member_that_is_cut_is_written_as_it_is():
-    assert scan_all_ways(lambda: JsonScanner(types=TOOL.types), '{"count": "1', complete=False).text == '{"count": "1'
+def test_a_held_member_that_is_cut_is_not_said():
+    assert scan_all_ways(lambda: JsonScanner(types=TOOL.types), '{"count": "1', complete=False).text == '{"count": '
 
 
 def test_deep_nesting_costs_no_recursion():

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from stream_parser import repair
-from stream_parser.json_text import escaped, is_number, is_scalar_prefix, is_word_prefix, quoted, read_scalar
+from stream_parser.json_text import escaped, is_number, quoted, read_scalar
 
 
 @pytest.mark.parametrize("text", ["", 'say "hi"', "a\\b", "line\nnext\t\x00", "東京 🙂", "</tool_call>"])
@@ -67,19 +67,3 @@ def test_only_json_numbers_are_numbers():
     assert is_number("-1.5e3")
     assert not is_number("01")
     assert not is_number("1\n")
-
-
-@pytest.mark.parametrize("text", ["", "-", "12", "1.", "1.5e", "1e-", "t", "nul", "false"])
-def test_beginnings_of_scalars_may_be_written_at_a_cut(text):
-    assert is_scalar_prefix(text)
-
-
-@pytest.mark.parametrize("text", ["+", "01", "Tr", "x", "1.e5", "-e"])
-def test_other_words_may_not_be_written_at_a_cut(text):
-    assert not is_scalar_prefix(text)
-
-
-def test_beginnings_of_foreign_literals_are_known():
-    assert is_word_prefix("Tru")
-    assert is_word_prefix("-Inf")
-    assert not is_word_prefix("Oslo")

@@ -135,7 +135,14 @@ def test_the_schema_settles_what_the_literal_leaves_open(schema, text, value):
 
 @pytest.mark.parametrize(
     ("text", "partial"),
-    [("'it", '"it'), ("'it'", '"it"'), ("'a', 'b", "\"a', 'b"), ("[1, (2", "[1, [2"), ("Tru", ""), ("-", "-")],
+    [
+        ("'it", '"it'),
+        ("'it'", '"it'),
+        ("'a', n", '"a'),
+        ("'sed -n '1,9p", "\"sed -n '1,9p"),
+        ("[1, (2", "[1, "),
+        ("12", ""),
+    ],
 )
 def test_a_cut_argument_is_not_completed(text, partial):
     assert scan_all_ways(PythonScanner, text, complete=False).text == partial

@@ -27,7 +27,7 @@ def _item(spec: Mapping[str, Any]) -> TurnItem:
     logprobs = tuple(_logprob(entry) for entry in spec.get("logprobs", ()))
     match spec["item"]:
         case "started":
-            return TurnStarted()
+            return TurnStarted(spec.get("prompt_tokens", 0))
         case "done":
             return TurnDone(Usage(*spec["usage"]))
         case "failed":
@@ -35,7 +35,7 @@ def _item(spec: Mapping[str, Any]) -> TurnItem:
         case "text":
             return TurnText(choice, spec["text"], spec.get("finish_reason"), logprobs)
         case _:
-            return TurnEvent(choice, _event(spec), logprobs)
+            return TurnEvent(choice, _event(spec), logprobs, spec.get("stop"))
 
 
 def _event(spec: Mapping[str, Any]) -> Event:

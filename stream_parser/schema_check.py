@@ -7,23 +7,18 @@ malformed, allows everything. Model output never makes it raise or hang: nesting
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from functools import lru_cache
 
 from stream_parser import repair
 from stream_parser.json_value import Number, Value, type_name
+from stream_parser.safe_patterns import safe_search
 from stream_parser.schema_types import Schema, resolve_reference, schema_types
 
 # How far schemas are followed below each other, and how many are tried for one value: references may lead in circles,
 # alternatives multiply, and Python's own stack is short. What lies beyond is allowed.
 _MAX_DEPTH = 120
 _MAX_VISITS = 20_000
-# Python's expressions backtrack: a pattern is enforced on short text only, and only if it repeats no repetition.
-_MAX_PATTERN = 200
-_MAX_PATTERN_SUBJECT = 200
-_NESTED_REPEAT = re.compile(r"[*+}][^()]*\)[*+{?]|\)[*+{].*\)[*+{]|\\[1-9]")
 
 
 class SchemaChecker:
@@ -155,18 +150,5 @@ def _bound_faults(size: Decimal, schema: Schema, least: str, most: str) -> Itera
 def _text_faults(value: str, schema: Schema) -> Iterator[str]:
     yield from _bound_faults(Decimal(len(value)), schema, "minLength", "maxLength")
     pattern = schema.get("pattern")
-    if isinstance(pattern, str) and len(value) <= _MAX_PATTERN_SUBJECT:
-        expression = _compiled(pattern)
-        if expression is not None and expression.search(value) is None:
-            yield repair.SCHEMA_PATTERN
-
-
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """None for a pattern that is not enforced: too long, not Python's grammar, or apt to backtrack without end."""
-    if len(pattern) > _MAX_PATTERN or _NESTED_REPEAT.search(pattern):
-        return None
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        return None
+    if isinstance(pattern, str) and not safe_search(pattern, value):
+        yield repair.SCHEMA_PATTERN

@@ -17,14 +17,18 @@ from gateway.protocols.responses_items import Item
 
 
 class Context:
-    """The items of a conversation up to and with one response. Immutable but for the count of its holders."""
+    """The items of a conversation up to and with one response. Immutable but for the count of its holders.
 
-    __slots__ = ("items", "num_bytes", "num_holders", "parent")
+    num_bytes: of its own items, as JSON; num_chain_bytes: of the whole conversation.
+    """
+
+    __slots__ = ("items", "num_bytes", "num_chain_bytes", "num_holders", "parent")
 
     def __init__(self, parent: Context | None, items: Sequence[Item]) -> None:
         self.parent = parent
         self.items = tuple(items)
         self.num_bytes = len(dumps(self.items))
+        self.num_chain_bytes = self.num_bytes + (parent.num_chain_bytes if parent is not None else 0)
         self.num_holders = 0
 
     def chain(self) -> list[Item]:

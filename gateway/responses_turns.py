@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.protocols.frames import Frame, TurnLabels
 from gateway.protocols.responses_compact import compaction_item
 from gateway.protocols.responses_encoder import ResponsesEncoder
@@ -23,6 +23,8 @@ from gateway.types import TurnDone, TurnFailed, TurnItem, TurnStarted, Usage
 _PARAM_NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
 # One whose model was cut off can be taken up over HTTP; sockets are stricter (OpenAI's WebSocket guide, 2026-11).
 _CAN_BE_PARENT = ("completed", "incomplete")
+# Of a conversation that goes on by previous_response_id, in bodies of the largest size.
+_MAX_CHAIN_BODIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ def open_response(
     if request.previous_response_id is not None:
         parent = find_parent(request.previous_response_id) if find_parent is not None else None
         parent = parent or store.parent(owner, request.previous_response_id)
+        _check_size(parent, _MAX_CHAIN_BODIES * service.config.max_body_bytes)
 
     def find_item(item_id: str) -> Item | None:
         found = parent.find_item(item_id) if parent is not None else None
@@ -58,6 +61,14 @@ def open_response(
     labels = service.runner.labels(turn.chat, ID_PREFIX)
     encoder = ResponsesEncoder(labels, turn, service.wall_clock)
     return OpenResponse(owner, labels, turn, parent, encoder)
+
+
+def _check_size(parent: Context, max_bytes: int) -> None:
+    """Without it, a conversation could grow for ever on a server whose engine has no limit."""
+    if parent.num_chain_bytes > max_bytes:
+        message = f"The conversation has {parent.num_chain_bytes} bytes and exceeds the context window: this server keeps "
+        message += f"{max_bytes} of one at most."
+        raise InvalidRequest("previous_response_id", message, code="context_length_exceeded")
 
 
 def as_responses_error(error: GatewayError) -> GatewayError:

@@ -8,7 +8,7 @@ response repeats in its metadata.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.errors import InvalidRequest, NotFound
@@ -40,7 +40,8 @@ class ResponsesRequest:
     """input: as the client sent it, a string spelled as one user message. body: for what the response echoes.
 
     summarises: reasoning goes out as a summary instead of as raw text. seals: with encrypted_content as well.
-    compacts: the client asks for a compaction of its input instead of an answer.
+    compacts: the client asks for a compaction of its input instead of an answer. is_prewarm: it wants no answer, only
+    that the next request finds its input ready.
     """
 
     body: Json
@@ -56,6 +57,7 @@ class ResponsesRequest:
     summarises: bool
     seals: bool
     compacts: bool
+    is_prewarm: bool
     warnings: tuple[str, ...]
 
 
@@ -77,6 +79,10 @@ def decode_request(body: Json) -> ResponsesRequest:
     reasoning = fields.object("reasoning") or Fields({}, "reasoning")
     items = _input(fields)
     _check_metadata(fields)
+    params = decode_sampling(
+        fields, max_tokens=decode_max_tokens(fields, "max_output_tokens"), logprobs=_logprobs(fields, include)
+    )
+    is_prewarm = _is_prewarm(fields)
     store, background = fields.boolean("store", True), fields.boolean("background")
     if background and not store:
         raise InvalidRequest("background", "background needs store: true, or nobody could fetch the response.")
@@ -87,9 +93,7 @@ def decode_request(body: Json) -> ResponsesRequest:
         input=items,
         instructions=fields.string("instructions"),
         previous_response_id=fields.string("previous_response_id", max_chars=256),
-        params=decode_sampling(
-            fields, max_tokens=decode_max_tokens(fields, "max_output_tokens"), logprobs=_logprobs(fields, include)
-        ),
+        params=replace(params, max_tokens=0, min_tokens=0) if is_prewarm else params,
         template_kwargs=_template_kwargs(fields, reasoning),
         stream=fields.boolean("stream"),
         store=store,
@@ -97,8 +101,14 @@ def decode_request(body: Json) -> ResponsesRequest:
         summarises=(reasoning.string("summary") or reasoning.string("generate_summary")) is not None,
         seals=_ENCRYPTED in include,
         compacts=any(item_type(item) == "compaction_trigger" for item in items),
+        is_prewarm=is_prewarm,
         warnings=_warnings(fields),
     )
+
+
+def _is_prewarm(fields: Fields) -> bool:
+    options = fields.object("prompt_cache_options")
+    return not fields.boolean("generate", True) or (options is not None and options.boolean("prewarm"))
 
 
 def _refuse_what_is_not_kept(fields: Fields) -> None:
@@ -225,7 +235,7 @@ def echoed_fields(turn: ResponsesTurn, model: str) -> dict[str, Any]:
         "model": model,
         "background": request.background,
         "instructions": request.instructions,
-        "max_output_tokens": request.params.max_tokens,
+        "max_output_tokens": body.get("max_output_tokens"),
         "metadata": metadata,
         "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
         "previous_response_id": request.previous_response_id,

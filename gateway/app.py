@@ -25,6 +25,8 @@ from gateway.metrics import Metrics
 from gateway.responses_store import ResponseStore
 from gateway.routes import error_body, find_route, spoken_protocol
 from gateway.service import Route, Service
+from gateway.sessions import SessionStore
+from gateway.streams import StreamHub
 from gateway.turn import TurnRunner
 from gateway.websocket import serve_websocket
 
@@ -52,6 +54,8 @@ class GatewayApp:
         self.responses = ResponseStore(
             config.max_stored_responses, config.max_stored_bytes, config.stored_response_age_s, clock
         )
+        sessions = SessionStore(config.max_sessions, config.max_session_bytes, config.session_ttl_s, clock)
+        self.streams = StreamHub(self.runner, sessions, config)
         self._service = Service(
             backend,
             config,
@@ -59,6 +63,7 @@ class GatewayApp:
             self.admission,
             self.metrics,
             self.responses,
+            self.streams,
             wall_clock,
             created_s=int(wall_clock()),
         )

@@ -30,7 +30,10 @@ class GatewayConfig:
     one WebSocket. max_pending_chars: text that waits for one slow reader before its turn is paused;
     slow_reader_timeout_s: how long it may stay paused. keepalive_s: silence on an event stream before a comment.
     drain_s: how long running turns may go on after a signal. allowed_origins: web origins that may use the API
-    from a browser ("*" = all). max_stored_responses, max_stored_bytes, stored_response_age_s: what is kept of
+    from a browser ("*" = all). resume_grace_s: how long turns of a lost native socket go on (0 = not at all);
+    max_replay_bytes: what is kept of each for a client that comes back. max_sessions, max_session_bytes,
+    session_ttl_s: the conversations kept for native clients. ping_interval_s, ping_timeout_s: how a WebSocket whose
+    client is gone is found out. max_stored_responses, max_stored_bytes, stored_response_age_s: what is kept of
     Responses that clients may come back to. serves_responses_socket: whether /v1/responses takes WebSockets;
     responses_socket_age_s: after this long such a socket takes no new responses, so that clients open another.
     """
@@ -47,6 +50,13 @@ class GatewayConfig:
     keepalive_s: float = 15.0
     drain_s: float = 1.0
     allowed_origins: tuple[str, ...] = ()
+    resume_grace_s: float = 10.0
+    max_replay_bytes: int = 64 * 1024
+    max_sessions: int = 1024
+    max_session_bytes: int = 256 * MIB
+    session_ttl_s: float = 600.0
+    ping_interval_s: float = 20.0
+    ping_timeout_s: float = 20.0
     max_stored_responses: int = 10_000
     max_stored_bytes: int = 256 * MIB
     stored_response_age_s: float = 24 * 3600.0
@@ -139,6 +149,14 @@ def _add_connection_arguments(group: argparse._ArgumentGroup) -> None:
         help="send a keepalive on an event stream after this much silence (default: 15)",
     )
     group.add_argument(
+        "--resume-grace",
+        metavar="SECONDS",
+        type=_seconds_or_zero,
+        default=10.0,
+        help="let the turns of a native socket that was lost go on for this long, so that its client can resume them; "
+        "0 cancels them at once (default: 10)",
+    )
+    group.add_argument(
         "--drain",
         metavar="SECONDS",
         type=_seconds,
@@ -165,6 +183,20 @@ def _add_limit_arguments(group: argparse._ArgumentGroup) -> None:
         type=_positive,
         default=256,
         help="turns at once on one WebSocket, waiting ones included (default: 256)",
+    )
+    group.add_argument(
+        "--max-sessions",
+        metavar="N",
+        type=_positive,
+        default=1024,
+        help="conversations kept for native clients; the one unused for the longest makes room (default: 1024)",
+    )
+    group.add_argument(
+        "--session-ttl",
+        metavar="SECONDS",
+        type=_seconds,
+        default=600.0,
+        help="forget a conversation that was not used for this long (default: 600)",
     )
     group.add_argument(
         "--max-body-bytes", metavar="SIZE", type=_size, default=8 * MIB, help="largest request (default: 8MiB)"
@@ -211,6 +243,9 @@ def serve_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Serve
             slow_reader_timeout_s=args.slow_reader_timeout,
             keepalive_s=args.keepalive,
             drain_s=args.drain,
+            resume_grace_s=args.resume_grace,
+            max_sessions=args.max_sessions,
+            session_ttl_s=args.session_ttl,
             allowed_origins=tuple(args.allow_origin),
             max_stored_responses=args.store_responses,
             max_stored_bytes=args.store_memory,
@@ -246,6 +281,10 @@ def _seconds(text: str) -> float:
     if not 0 < value < 1e6:
         raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
     return value
+
+
+def _seconds_or_zero(text: str) -> float:
+    return 0.0 if text == "0" else _seconds(text)
 
 
 def _size(text: str) -> int:

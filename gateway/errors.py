@@ -102,6 +102,14 @@ class MethodNotAllowed(GatewayError):
         return {"allow": ", ".join(self.allowed)}
 
 
+class Conflict(GatewayError):
+    """The request is fine, but something it needs is in use."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "conflict"
+
+
 class RequestTooLarge(GatewayError):
     status = 413
     type = "invalid_request_error"

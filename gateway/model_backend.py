@@ -6,6 +6,7 @@ The engine itself is another process (inference.engine_client); this module know
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -15,12 +16,14 @@ from gateway.types import (
     ChatMessage,
     ChatTurn,
     CompletionTurn,
+    Continuation,
     EngineInfo,
     EngineStats,
     Prepared,
     SamplingParams,
     TextPiece,
     TokenLogprob,
+    ToolUse,
     Turn,
 )
 from inference.errors import InferenceError, InvalidTurn
@@ -28,9 +31,14 @@ from inference.tokenizer import IncrementalDetokenizer, Tokenizer
 from inference.types import TokenChunk, TokenLogprobs, TurnRequest
 from stream_parser.dialect import Dialect
 
+log = logging.getLogger("headrace.model_backend")
+
 # Rendering and tokenising this much text takes about a millisecond; more of it moves to a thread.
 _INLINE_CHARS = 4_000
 _PROMPT_TAIL_CHARS = 4_096
+# Stands where an answer was. Letters only: no template and no tokenizer changes them.
+_MARK = "HeadraceAnswerGoesHere"
+_MARK_ARGUMENTS = f'{{"mark": "{_MARK}"}}'
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -111,6 +119,7 @@ class ModelBackend:
                 tools=tools,
                 request=TurnRequest(turn_id, tuple(token_ids), _engine_params(turn.params), turn.n, turn.cache_salt),
                 hidden_ids=frozenset(),
+                prompt_ids=tuple(token_ids),
             ),
         )
 
@@ -139,8 +148,33 @@ class ModelBackend:
         )
 
     def _render(self, turn: ChatTurn, tools: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
+        past = turn.continues
+        if past is not None and past.token_ids:
+            rest = self._render_rest(turn, tools, past)
+            if rest is not None:
+                return rest, [*past.token_ids, *self._tokenizer.encode(rest)]
+            log.warning("this model's template does not show where an answer ends: a session is rendered anew")
         text = self._render_text(turn, tools)
         return text, self._tokenizer.encode(text)
+
+    def _render_rest(self, turn: ChatTurn, tools: Sequence[Mapping[str, Any]], past: Continuation) -> str | None:
+        """What the template puts after the session's last answer; None where that cannot be told.
+
+        The template sees a mark in the answer's place. Where the model closed its answer itself, the rest begins
+        behind the token that it did so with, so calls (which some templates insist on) may stand between.
+        """
+        answer = turn.messages[past.num_messages - 1]
+        calls = tuple(ToolUse(use.id, use.name, _MARK_ARGUMENTS) for use in answer.tool_uses) if past.is_closed else ()
+        marked = ChatMessage("assistant", _MARK, answer.name, None, calls)
+        messages = (*turn.messages[: past.num_messages - 1], marked, *turn.messages[past.num_messages :])
+        try:
+            _, mark, rest = self._render_text(replace(turn, messages=messages), tools).rpartition(_MARK)
+        except InvalidRequest:
+            return None
+        if not past.is_closed:
+            return rest if mark else None
+        _, end, rest = rest.partition(self._tokenizer.decode(past.token_ids[-1:]))
+        return rest if mark and end else None
 
     def _render_text(self, turn: ChatTurn, tools: Sequence[Mapping[str, Any]]) -> str:
         """Templates are programs that run on the client's input, so what breaks in one is the client's doing."""
@@ -241,6 +275,7 @@ class ModelPieces:
             text=text,
             token_ids=token_ids,
             num_tokens=len(chunk.token_ids),
+            output_ids=chunk.token_ids,
             logprobs=logprobs,
             finish_reason=reason,
             num_cached_tokens=chunk.num_cached_tokens,

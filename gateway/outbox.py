@@ -1,127 +1,225 @@
 """The bounded buffer between the task that generates a turn and the one that writes it.
 
 A reader that keeps up gets every item by itself. For one that does not, deltas that follow each other merge, and past
-the bound `wait_for_room` holds the turn up: no other turn is slowed. Used from one event loop; one writer, one reader.
+the bound `wait_for_room` holds the turn up: no other turn is slowed. A reader may also give credit in characters of
+delta text, and then gets no more than that. Used from one event loop; one writer, one reader.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
-from gateway.types import TokenLogprob, TurnDone, TurnEvent, TurnFailed, TurnItem, TurnText
-from stream_parser.events import ContentDelta, ReasoningDelta, ToolCallDelta
+from gateway.errors import GatewayError
+from gateway.pending_text import PendingText, merge_key, text_of
+from gateway.types import TurnDone, TurnEvent, TurnFailed, TurnItem, TurnText
+from stream_parser.events import Finish, ToolCallEnd, ToolCallStart
 
 # Above what an engine gives at once when it reports several steps together: those are no sign of a slow reader.
 _MERGE_AFTER_ITEMS = 64
 _ITEM_COST_CHARS = 64
 
 
-class _Merged:
-    """Adjacent deltas of one kind, kept as pieces so that merging n of them is O(n)."""
-
-    __slots__ = ("_first", "_key", "_logprobs", "_parts")
-
-    def __init__(self, item: TurnEvent | TurnText) -> None:
-        self._first = item
-        self._key = _merge_key(item)
-        self._parts: list[str] = []
-        self._logprobs: list[TokenLogprob] = []
-
-    def takes(self, item: TurnEvent | TurnText) -> bool:
-        return _merge_key(item) == self._key
-
-    def add(self, item: TurnEvent | TurnText) -> None:
-        self._parts.append(_text_of(item))
-        self._logprobs.extend(item.logprobs)
-
-    def item(self) -> TurnItem:
-        text, logprobs = "".join(self._parts), tuple(self._logprobs)
-        match self._first:
-            case TurnText(choice=choice):
-                return TurnText(choice, text, None, logprobs)
-            case TurnEvent(choice=choice, event=ToolCallDelta(index=index)):
-                return TurnEvent(choice, ToolCallDelta(index, text), logprobs)
-            case TurnEvent(choice=choice, event=event):
-                assert isinstance(event, (ContentDelta, ReasoningDelta))
-                return TurnEvent(choice, type(event)(text), logprobs)
-
-
-def _merge_key(item: TurnEvent | TurnText) -> tuple[object, ...] | None:
-    """Items with equal keys may merge; None never does."""
-    if isinstance(item, TurnText):
-        return (TurnText, item.choice) if item.finish_reason is None else None
-    event = item.event
-    if isinstance(event, (ContentDelta, ReasoningDelta)):
-        return (type(event), item.choice)
-    if isinstance(event, ToolCallDelta):
-        return (ToolCallDelta, item.choice, event.index)
-    return None
-
-
-def _text_of(item: TurnEvent | TurnText) -> str:
-    if isinstance(item, TurnText):
-        return item.text
-    event = item.event
-    if isinstance(event, (ContentDelta, ReasoningDelta)):
-        return event.text
-    return event.arguments if isinstance(event, ToolCallDelta) else ""
-
-
 class Outbox:
-    """`on_ready` is called (synchronously) when the empty outbox gets an item: the reader then takes everything."""
+    """`on_ready` is called (synchronously) when the empty outbox gets an item, and when what waited for credit may go:
+    the reader then takes what it can. credit_chars None = as much as there is.
 
-    def __init__(self, max_pending_chars: int, on_ready: Callable[[], object]) -> None:
+    TurnFailed waits for no credit: what does is dropped, as the turn's text is not whole anyway.
+    """
+
+    def __init__(self, max_pending_chars: int, on_ready: Callable[[], object], credit_chars: int | None = None) -> None:
         self._max_pending_chars = max_pending_chars
         self._on_ready = on_ready
-        self._items: list[TurnItem | _Merged] = []
+        self._credit_chars = credit_chars
+        self._items: deque[TurnItem | PendingText] = deque()
         self._num_chars = 0
         self._room = asyncio.Event()
         self._room.set()
+        self._cut: _CutCalls | None = None
         self.is_closed = False
 
     @property
     def is_full(self) -> bool:
         return self._num_chars > self._max_pending_chars
 
+    @property
+    def is_empty(self) -> bool:
+        """After a `take`: whether nothing waits for credit."""
+        return not self._items
+
     def put(self, item: TurnItem) -> None:
         """Never blocks. After the turn's last item (TurnDone, TurnFailed) nothing more is taken."""
         assert not self.is_closed
         was_empty = not self._items
+        if self._cut is not None:
+            kept = self._cut.keep(item)
+            if kept is None:
+                return
+            item = kept
         if isinstance(item, (TurnEvent, TurnText)):
-            self._num_chars += len(_text_of(item))
             self._append_or_merge(item)
         else:
-            self._append(item)
+            if isinstance(item, TurnFailed) and self._credit_chars is not None:
+                self._drop_starved()
+            self._append(item, 0)
             self.is_closed = isinstance(item, (TurnDone, TurnFailed))
         if self.is_full:
             self._room.clear()
-        if was_empty:
+        if was_empty or self.is_closed:
             self._on_ready()
 
-    def _append(self, item: TurnItem | _Merged) -> None:
+    def grant(self, num_chars: int) -> None:
+        """More credit. Without effect on an outbox that was not made with any."""
+        if self._credit_chars is None:
+            return
+        self._credit_chars += num_chars
+        if self._items:
+            self._on_ready()
+
+    def cut_short(self) -> None:
+        """The reader that gave credit wants the turn's end and nothing before it: what waits is dropped, so is what
+        still comes. Calls whose start is out are closed as truncated, with the arguments that are out."""
+        if self._credit_chars is None or self._cut is not None:
+            return
+        ready = self._take_credited()
+        waiting, self._items = self._items, deque(ready)
+        self._credit_chars = None
+        self._cut = _CutCalls()
+        for item in waiting:
+            kept = self._cut.keep(item)
+            if kept is not None:
+                self._items.append(kept)
+        self._recount()
+        if self._items:
+            self._on_ready()
+
+    def fail(self, error: GatewayError) -> None:
+        """Ends with `error`, also where the turn itself had ended but its reader never took the end."""
+        assert self._items or not self.is_closed
+        if not self.is_closed:
+            self.put(TurnFailed(error))
+            return
+        self._drop_starved()
+        self._append(TurnFailed(error), 0)
+        self._on_ready()
+
+    def _drop_starved(self) -> None:
+        self._items = deque(self._take_credited())
+        self._credit_chars = None
+        self._recount()
+
+    def _recount(self) -> None:
+        chars = [text_of(item) for item in self._items if isinstance(item, (TurnEvent, TurnText))]
+        self._num_chars = sum(map(len, chars)) + _ITEM_COST_CHARS * len(self._items)
+        self._let_in()
+
+    def _append(self, item: TurnItem | PendingText, num_chars: int) -> None:
         self._items.append(item)
-        self._num_chars += _ITEM_COST_CHARS
+        self._num_chars += _ITEM_COST_CHARS + num_chars
 
     def _append_or_merge(self, item: TurnEvent | TurnText) -> None:
-        if len(self._items) < _MERGE_AFTER_ITEMS or _merge_key(item) is None:
-            self._append(item)
+        num_chars = len(text_of(item))
+        is_starved = self._credit_chars == 0
+        if (len(self._items) < _MERGE_AFTER_ITEMS and not is_starved) or merge_key(item) is None:
+            self._append(item, num_chars)
             return
-        last = self._items[-1]
-        if not (isinstance(last, _Merged) and last.takes(item)):
-            last = _Merged(item)
-            self._append(last)
+        last = self._items[-1] if self._items else None
+        if not (isinstance(last, PendingText) and last.takes(item)):
+            last = PendingText(item)
+            self._append(last, 0)
         last.add(item)
+        self._num_chars += num_chars
 
     def take(self) -> list[TurnItem]:
-        """Everything that waits, in order."""
-        items = [item.item() if isinstance(item, _Merged) else item for item in self._items]
-        self._items = []
-        self._num_chars = 0
-        self._room.set()
+        """Everything that may go, in order."""
+        if self._credit_chars is None:
+            items = [item.take_all() if isinstance(item, PendingText) else item for item in self._items]
+            self._items.clear()
+            self._num_chars = 0
+        else:
+            items = self._take_credited()
+        self._let_in()
         return items
+
+    def _take_credited(self) -> list[TurnItem]:
+        taken: list[TurnItem] = []
+        while self._items:
+            item = self._items[0]
+            num_chars = _num_chars(item)
+            if num_chars:
+                assert self._credit_chars is not None
+                if num_chars > self._credit_chars:
+                    if self._credit_chars:
+                        taken.append(self._take_part())
+                    break
+                self._credit_chars -= num_chars
+            taken.append(item.take_all() if isinstance(item, PendingText) else item)
+            self._items.popleft()
+            self._num_chars -= _ITEM_COST_CHARS + num_chars
+        return taken
+
+    def _take_part(self) -> TurnItem:
+        pending = self._items[0]
+        if not isinstance(pending, PendingText):
+            assert isinstance(pending, (TurnEvent, TurnText))
+            whole, pending = pending, PendingText(pending)
+            pending.add(whole)
+            self._items[0] = pending
+        assert self._credit_chars
+        part = pending.take(self._credit_chars)
+        num_chars = len(text_of(part))
+        self._credit_chars -= num_chars
+        self._num_chars -= num_chars
+        return part
+
+    def _let_in(self) -> None:
+        if not self.is_full:
+            self._room.set()
 
     async def wait_for_room(self, timeout_s: float) -> None:
         """Returns when the reader has taken what waited. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             await self._room.wait()
+
+
+def _num_chars(item: TurnItem | PendingText) -> int:
+    if isinstance(item, PendingText):
+        return item.num_chars
+    return len(text_of(item)) if isinstance(item, (TurnEvent, TurnText)) else 0
+
+
+class _CutCalls:
+    """What of a turn's end still goes out when its text is dropped: nothing that refers to what was dropped."""
+
+    def __init__(self) -> None:
+        self._dropped_calls: set[int] = set()
+        self._num_dropped_chars: dict[int, int] = {}
+
+    def keep(self, item: TurnItem | PendingText) -> TurnItem | None:
+        if isinstance(item, PendingText):
+            self._count(item.call_index, item.num_chars)
+            return None
+        if not isinstance(item, TurnEvent):
+            return item
+        match item.event:
+            case ToolCallStart(index=index):
+                self._dropped_calls.add(index)
+                return None
+            case ToolCallEnd(index=index) if index in self._dropped_calls:
+                return None
+            case ToolCallEnd(index=index, arguments=arguments) if index in self._num_dropped_chars:
+                kept = arguments[: len(arguments) - self._num_dropped_chars[index]]
+                return TurnEvent(item.choice, ToolCallEnd(index, kept, "truncated", "cancelled"))
+            case ToolCallEnd():
+                return item
+            case Finish():
+                return TurnEvent(item.choice, Finish("cancelled"))
+            case _:
+                pending = PendingText(item)
+                self._count(pending.call_index, len(text_of(item)))
+                return None
+
+    def _count(self, call_index: int | None, num_chars: int) -> None:
+        if call_index is not None and num_chars:
+            self._num_dropped_chars[call_index] = self._num_dropped_chars.get(call_index, 0) + num_chars

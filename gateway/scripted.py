@@ -64,7 +64,11 @@ _NO_ANSWER = ScriptLine("")
 
 @dataclass(frozen=True, slots=True)
 class ScriptedPrompt(Prepared):
+    """encode: set where the output's token ids are wanted."""
+
     line: ScriptLine
+    num_cached_tokens: int = 0
+    encode: Callable[[str], list[int]] | None = None
 
 
 def load_script(path: Path) -> tuple[ScriptLine, ...]:
@@ -148,21 +152,29 @@ class ScriptedBackend:
         texts += [use.arguments for message in turn.messages for use in message.tool_uses]
         # A turn without an answer uses no line up.
         is_empty = turn.params.max_tokens == 0
+        past = turn.continues
+        prompt_ids = () if past is None else (*past.token_ids, *self._new_ids(turn, past.num_messages))
         line = _NO_ANSWER if is_empty else self._take_line(turn.messages[-1].role, texts)
         return (
             ScriptedPrompt(
                 turn_id=turn_id,
                 params=turn.params,
                 n=turn.n,
-                num_prompt_tokens=sum(len(split_tokens(text)) for text in texts),
+                num_prompt_tokens=len(prompt_ids) or sum(len(split_tokens(text)) for text in texts),
                 prompt_text="",
                 dialect=line.dialect or self._default_dialect,
                 prompt_tail="",
                 vocab=None,
                 tools=() if turn.tool_choice == "none" else turn.tools,
                 line=line,
+                num_cached_tokens=0 if past is None else len(past.token_ids),
+                encode=None if past is None else self._words.ids,
+                prompt_ids=prompt_ids,
             ),
         )
+
+    def _new_ids(self, turn: ChatTurn, num_old_messages: int) -> list[int]:
+        return [token for message in turn.messages[num_old_messages:] for token in self._words.ids(message.content)]
 
     def _prepare_prompt(self, turn: CompletionTurn, turn_id: str, prompt: str | tuple[int, ...]) -> Prepared:
         text = prompt if isinstance(prompt, str) else self._words.text(prompt)
@@ -237,9 +249,10 @@ def _pieces(prompt: ScriptedPrompt) -> Iterator[TextPiece]:
     for step, (text, num_tokens) in enumerate(chunks, 1):
         logprobs = () if num_top is None else tuple(_logprob(token, num_top) for token in split_tokens(text))
         reason = finish_reason if step == len(chunks) else None
+        output_ids = () if prompt.encode is None else tuple(prompt.encode(text))
         for choice in range(prompt.n):
-            cached = 0 if step == 1 else None
-            yield TextPiece(choice, text, (), num_tokens, logprobs, reason, cached)
+            cached = prompt.num_cached_tokens if step == 1 else None
+            yield TextPiece(choice, text, (), num_tokens, logprobs, reason, cached, output_ids)
 
 
 def _chunks(text: str, chunk: Chunk) -> list[tuple[str, int]]:

@@ -15,6 +15,7 @@ from gateway.app import GatewayApp
 from gateway.backend import Backend
 from gateway.config import GatewayConfig
 from gateway.errors import ShuttingDown
+from gateway.frame_socket import UvicornSocket
 
 log = logging.getLogger("headrace.serve")
 
@@ -90,7 +91,9 @@ class GatewayServer(uvicorn.Server):
     def __init__(self, app: GatewayApp, config: GatewayConfig) -> None:
         uvicorn_config = uvicorn.Config(
             app,
-            ws="websockets-sansio",
+            ws=UvicornSocket,
+            ws_ping_interval=config.ping_interval_s,
+            ws_ping_timeout=config.ping_timeout_s,
             # Frames above max_body_bytes get an error of their own; only far larger ones cost the connection.
             ws_max_size=2 * config.max_body_bytes,
             # Deltas are too small to gain from it, and each would cost a flush of the compressor.
@@ -107,7 +110,9 @@ class GatewayServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         error = ShuttingDown("The server is shutting down before this turn could end. Try again.", retry_after_s=1.0)
+        self._app.streams.go_away(self._drain_s)
         await self._app.runner.drain(self._drain_s, error)
+        self._app.streams.close_all()
         # Frames that end the streams are on their way through the connections' writers.
         closing = asyncio.create_task(super().shutdown(sockets))
         await asyncio.wait([closing], timeout=_FLUSH_S)

@@ -12,6 +12,7 @@ from gateway.exchange import Exchange
 from gateway.metrics import Metrics
 from gateway.protocols.frames import HttpProtocol
 from gateway.responses_store import ResponseStore
+from gateway.streams import StreamHub
 from gateway.turn import TurnRunner
 
 
@@ -25,6 +26,7 @@ class Service:
     admission: Admission
     metrics: Metrics
     responses: ResponseStore
+    streams: StreamHub
     wall_clock: Callable[[], float]
     created_s: int
 

@@ -21,7 +21,8 @@ from gateway.generation import Generation, StopStrings, total
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.protocols.frames import TurnLabels
-from gateway.types import ChatTurn, Prepared, Turn, TurnDone, TurnFailed, TurnStarted, TurnText, Usage
+from gateway.sessions import Recorder
+from gateway.types import ChatTurn, Prepared, Turn, TurnDone, TurnEvent, TurnFailed, TurnStarted, TurnText, Usage
 
 log = logging.getLogger("headrace.turn")
 
@@ -34,8 +35,11 @@ def slow_reader(timeout_s: float) -> GatewayError:
 class LiveTurn:
     """A turn whose task runs. `stop` ends it from outside; `join` waits until nothing of it is left."""
 
-    def __init__(self, runner: TurnRunner, turn: Turn, labels: TurnLabels, outbox: Outbox) -> None:
+    def __init__(
+        self, runner: TurnRunner, turn: Turn, labels: TurnLabels, outbox: Outbox, recorder: Recorder | None = None
+    ) -> None:
         self.labels = labels
+        self._recorder = recorder
         self._runner = runner
         self._turn = turn
         self._outbox = outbox
@@ -84,6 +88,9 @@ class LiveTurn:
     def _end_done(self) -> None:
         usage = self._usage()
         self._meter.done(usage)
+        if self._recorder is not None:
+            # Before the client hears of the end: it may go on with the session at once.
+            self._recorder.done()
         self._outbox.put(TurnDone(usage))
 
     def _end_stopped(self) -> None:
@@ -92,13 +99,20 @@ class LiveTurn:
             return
         for generation in self._generations:
             for item in generation.cancel():
-                self._meter.item(item)
-                self._outbox.put(item)
+                self._give(item)
         self._end_done()
 
     def _end_failed(self, error: GatewayError) -> None:
         self._meter.failed(error, self._usage())
+        if self._recorder is not None:
+            self._recorder.failed()
         self._outbox.put(TurnFailed(error))
+
+    def _give(self, item: TurnEvent | TurnText) -> None:
+        self._meter.item(item)
+        if self._recorder is not None:
+            self._recorder.item(item)
+        self._outbox.put(item)
 
     def _usage(self) -> Usage:
         return total([generation.usage for generation in self._generations])
@@ -115,6 +129,8 @@ class LiveTurn:
             for i, prepared in enumerate(prompts):
                 generation = Generation(prepared, stop, i * turn.n)
                 self._generations.append(generation)
+                if self._recorder is not None:
+                    self._recorder.prepared(prepared)
                 is_empty = prepared.params.max_tokens == 0
                 if is_empty and not isinstance(turn, ChatTurn):
                     continue
@@ -158,12 +174,13 @@ class LiveTurn:
             raise failures.exceptions[0] from None
 
     async def _pump(self, generation: Generation, pieces: PieceStream) -> None:
-        outbox, meter = self._outbox, self._meter
+        outbox, meter, recorder = self._outbox, self._meter, self._recorder
         async for piece in pieces:
             meter.piece(piece)
+            if recorder is not None:
+                recorder.piece(piece)
             for item in generation.feed(piece):
-                meter.item(item)
-                outbox.put(item)
+                self._give(item)
             if generation.is_done:
                 return
             if outbox.is_full:
@@ -214,8 +231,8 @@ class TurnRunner:
         if model is not None and model not in served:
             raise ModelNotFound(model, served)
 
-    def start(self, turn: Turn, labels: TurnLabels, outbox: Outbox) -> LiveTurn:
-        return LiveTurn(self, turn, labels, outbox)
+    def start(self, turn: Turn, labels: TurnLabels, outbox: Outbox, recorder: Recorder | None = None) -> LiveTurn:
+        return LiveTurn(self, turn, labels, outbox, recorder)
 
     @contextmanager
     def admitted(self, live: LiveTurn) -> Iterator[None]:

@@ -18,6 +18,7 @@ __all__ = [
     "ChatMessage",
     "ChatTurn",
     "CompletionTurn",
+    "Continuation",
     "EngineInfo",
     "EngineStats",
     "NamedTool",
@@ -73,13 +74,23 @@ ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool
 
 
 @dataclass(frozen=True, slots=True)
+class Continuation:
+    """How far a session's tokens reach: they stand for its first `num_messages` messages, the last of which is the
+    model's answer. is_closed: the last token is the one with which the model ended it. Empty at its beginning."""
+
+    token_ids: tuple[int, ...] = ()
+    num_messages: int = 0
+    is_closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ChatTurn:
     """A request to continue a conversation, whichever protocol it came in by.
 
     model: None = the first served one. tools: as OpenAI's Chat Completions spells them, in the client's order.
     template_kwargs go to the chat template as they are. warnings: what the client asked for and will not get.
     prefill: how the answer begins; the model continues it, and it is not repeated in the answer. parallel_calls False:
-    the turn ends with its first call.
+    the turn ends with its first call. continues: set for a turn of a session.
     """
 
     model: str | None
@@ -97,6 +108,7 @@ class ChatTurn:
     parallel_calls: bool = True
     cache_salt: str = ""
     warnings: tuple[str, ...] = ()
+    continues: Continuation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +142,7 @@ class Prepared:
 
     dialect None: the text is not parsed. prompt_tail: the end of the rendered prompt, from which the parser learns in
     which region the model starts. vocab: token ids of its markers, where pieces have ids. prompt_text: the prompt as
-    text, for `echo`.
+    text, for `echo`. prompt_ids: its tokens, for sessions.
     """
 
     turn_id: str
@@ -142,6 +154,7 @@ class Prepared:
     prompt_tail: str
     vocab: Mapping[str, int] | None
     tools: tuple[Mapping[str, Any], ...]
+    prompt_ids: tuple[int, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +175,7 @@ class TextPiece:
     """What one engine step gave one choice. Texts of a choice, joined, are all it wrote, special tokens included.
 
     token_ids are those the text came from, for matching special tokens by id; empty where the backend has none.
-    finish_reason is set on the choice's last piece.
+    finish_reason is set on the choice's last piece. output_ids are all that the engine sampled, stop token included.
     """
 
     choice: int
@@ -172,6 +185,7 @@ class TextPiece:
     logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: Literal["stop", "length"] | None = None
     num_cached_tokens: int | None = None
+    output_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

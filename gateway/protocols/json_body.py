@@ -21,9 +21,14 @@ def parse_object(raw: bytes | str) -> dict[str, Any]:
         raise InvalidRequest(None, f"The body is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(value, dict):
         raise InvalidRequest(None, f"The body must be a JSON object, got {type_name(value)}.", code="invalid_type")
+    check_depth(value)
+    return value
+
+
+def check_depth(value: object) -> None:
+    """Raises InvalidRequest for what is nested deeper than MAX_DEPTH."""
     if _is_deeper_than(value, MAX_DEPTH):
         raise InvalidRequest(None, f"The body is nested more than {MAX_DEPTH} levels deep.", code="invalid_json")
-    return value
 
 
 def _is_deeper_than(value: object, max_depth: int) -> bool:

@@ -1,4 +1,4 @@
-"""The native multiplexed protocol, version 1: many turns on one WebSocket, one JSON object a text frame.
+"""The native multiplexed protocol, version 1: many turns on one WebSocket, one object a frame.
 
 The frames and their rules are in docs/protocols.md; native_schema.json beside this file has a JSON Schema for each.
 Turn frames carry the client's turn id and a sequence number that counts 0, 1, 2 … within the turn.
@@ -6,23 +6,21 @@ Turn frames carry the client's turn id and a sequence number that counts 0, 1, 2
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.protocols.fields import Fields, missing, shown
-from gateway.protocols.frames import Frame, TurnLabels, dumps
-from gateway.protocols.json_body import parse_object
+from gateway.protocols.frames import Frame, TurnLabels
+from gateway.protocols.native_codec import JSON, PROTOCOL_NAME, Codec, DeltaHead, delta_head
 from gateway.protocols.openai_chat import decode_chat, usage_object
 from gateway.types import ChatTurn, TurnDone, TurnEvent, TurnFailed, TurnItem, TurnStarted, TurnText
 from stream_parser.events import ContentDelta, Event, Finish, ReasoningDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 
-PROTOCOL_NAME = "headrace.v1"
 PATH = "/v1/stream"
 MAX_ID_CHARS = 128
-_ClientType = Literal["turn.create", "turn.cancel", "ping"]
-_CLIENT_TYPES: tuple[_ClientType, ...] = ("turn.create", "turn.cancel", "ping")
+MAX_CREDIT_CHARS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,24 @@ class TurnCreate:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnCredit:
+    """More characters of delta text that the turn may send."""
+
+    turn: str
+    credit_chars: int
+
+
+@dataclass(frozen=True, slots=True)
 class TurnCancel:
     turn: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Go on with the turns of a connection that was lost. last_seq: by turn, -1 where no frame of it has come."""
+
+    stream: str
+    last_seq: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,53 +58,131 @@ class Ping:
     nonce: str | None
 
 
-ClientFrame: TypeAlias = TurnCreate | TurnCancel | Ping
+ClientFrame: TypeAlias = TurnCreate | TurnCredit | TurnCancel | Resume | Ping
 
 
-def decode_frame(text: str) -> ClientFrame:
+@dataclass(frozen=True, slots=True)
+class NativeTurn:
+    """session: what the turn belongs to, None for a turn by itself. is_continued: its messages come after what the
+    session has; otherwise they begin it. credit_chars None: the client takes whatever comes."""
+
+    turn: ChatTurn
+    session: str | None
+    is_continued: bool
+    credit_chars: int | None
+
+
+def decode_frame(data: str | bytes, codec: Codec = JSON) -> ClientFrame:
     """Raises InvalidRequest when the frame cannot be tied to a turn: an error of the connection."""
-    fields = Fields(parse_object(text))
-    kind = fields.choice("type", _CLIENT_TYPES)
-    match kind:
-        case "turn.create":
-            turn = fields.required_string("turn", max_chars=MAX_ID_CHARS)
-            return TurnCreate(turn, fields.string("lane", max_chars=MAX_ID_CHARS), fields.raw)
-        case "turn.cancel":
-            return TurnCancel(fields.required_string("turn", max_chars=MAX_ID_CHARS))
-        case "ping":
-            return Ping(fields.string("nonce", max_chars=MAX_ID_CHARS))
-        case None:
-            raise missing("type", "'turn.create', 'turn.cancel' or 'ping'")
-        case _:
-            assert_never(kind)
+    fields = Fields(codec.load(data))
+    kind = fields.choice("type", tuple(_CLIENT_FRAMES))
+    if kind is None:
+        raise missing("type", "one of " + ", ".join(repr(name) for name in _CLIENT_FRAMES))
+    return _CLIENT_FRAMES[kind](fields)
 
 
-def decode_turn(create: TurnCreate) -> ChatTurn:
+def _turn_create(fields: Fields) -> TurnCreate:
+    return TurnCreate(_turn_id(fields), fields.string("lane", max_chars=MAX_ID_CHARS), fields.raw)
+
+
+def _turn_credit(fields: Fields) -> TurnCredit:
+    credit_chars = fields.integer("credit", low=1, high=MAX_CREDIT_CHARS)
+    if credit_chars is None:
+        raise missing("credit", "a number of characters")
+    return TurnCredit(_turn_id(fields), credit_chars)
+
+
+def _turn_cancel(fields: Fields) -> TurnCancel:
+    return TurnCancel(_turn_id(fields))
+
+
+def _resume(fields: Fields) -> Resume:
+    stream = fields.required_string("stream", max_chars=MAX_ID_CHARS)
+    last_seq = fields.object("last_seq")
+    if last_seq is None:
+        raise missing("last_seq", "an object with the last seq of each turn")
+    numbers = {turn: last_seq.integer(turn, low=-1, high=2**53) for turn in last_seq.raw}
+    return Resume(stream, {turn: number for turn, number in numbers.items() if number is not None})
+
+
+def _ping(fields: Fields) -> Ping:
+    return Ping(fields.string("nonce", max_chars=MAX_ID_CHARS))
+
+
+def _turn_id(fields: Fields) -> str:
+    return fields.required_string("turn", max_chars=MAX_ID_CHARS)
+
+
+_CLIENT_FRAMES: Mapping[str, Callable[[Fields], ClientFrame]] = {
+    "turn.create": _turn_create,
+    "turn.credit": _turn_credit,
+    "turn.cancel": _turn_cancel,
+    "resume": _resume,
+    "ping": _ping,
+}
+
+
+def decode_turn(create: TurnCreate) -> NativeTurn:
     """Raises InvalidRequest: an error of the turn."""
+    fields = Fields(create.fields)
+    session = fields.string("session", max_chars=MAX_ID_CHARS)
+    is_continued = fields.boolean("continue")
+    if is_continued and not session:
+        raise missing("session", "the id of the session to continue")
+    credit_chars = fields.integer("credit", low=0, high=MAX_CREDIT_CHARS)
+
     turn = decode_chat(create.fields)
     if turn.n != 1:
         raise InvalidRequest("n", f"n must be 1 on this protocol, got {shown(turn.n)}: open one turn per choice.")
     if turn.params.logprobs is not None:
         raise InvalidRequest("logprobs", "logprobs are not part of this protocol: use /v1/chat/completions.")
-    return turn
+    return NativeTurn(turn, session or None, is_continued, credit_chars)
 
 
-def hello_frame(models: tuple[str, ...], server: str, limits: Mapping[str, int]) -> Frame:
+# Frames of the connection, as fields: the connection's codec spells them.
+
+
+def hello(models: tuple[str, ...], server: str, limits: Mapping[str, int], stream: str | None) -> dict[str, Any]:
+    """stream: what `resume` has to name after this connection was lost; None where the server keeps nothing."""
     fields = {"type": "hello", "protocol": PROTOCOL_NAME, "models": models, "server": server, "limits": limits}
-    return Frame(dumps(fields))
+    return fields if stream is None else {**fields, "stream": stream}
 
 
-def error_frame(error: GatewayError) -> Frame:
-    """An error of the connection; its turns go on."""
-    return Frame(dumps({"type": "error", "error": error_object(error)}))
+def connection_error(error: GatewayError, turn: str | None = None) -> dict[str, Any]:
+    """An error of the connection; its turns go on. turn: the one that it is about, though it does not end it."""
+    scope = {} if turn is None else {"turn": turn}
+    return {"type": "error", **scope, "error": error_object(error)}
 
 
-def turn_error_frame(turn: str, error: GatewayError, seq: int = 0) -> Frame:
-    return Frame(dumps({"type": "turn.error", "turn": turn, "seq": seq, "error": error_object(error)}))
+def turn_error(turn: str, error: GatewayError, seq: int = 0) -> dict[str, Any]:
+    return {"type": "turn.error", "turn": turn, "seq": seq, "error": error_object(error)}
 
 
-def pong_frame(ping: Ping) -> Frame:
-    return Frame(dumps({"type": "pong"} if ping.nonce is None else {"type": "pong", "nonce": ping.nonce}))
+def pong(ping: Ping) -> dict[str, Any]:
+    return {"type": "pong"} if ping.nonce is None else {"type": "pong", "nonce": ping.nonce}
+
+
+def resumed(stream: str, turns: tuple[str, ...]) -> dict[str, Any]:
+    return {"type": "resumed", "stream": stream, "turns": turns}
+
+
+def goaway(deadline_s: float) -> dict[str, Any]:
+    return {"type": "goaway", "deadline_s": deadline_s}
+
+
+def stream_not_found(stream: str) -> GatewayError:
+    message = f"There is no stream {stream!r} to resume: its grace is over, or it ended with its connection."
+    return NotFound(message, param="stream", code="stream_not_found")
+
+
+def turn_not_found(turn: str) -> GatewayError:
+    message = f"The stream has no turn {turn!r}: its turn.create never came, or it ended long ago."
+    return NotFound(message, param="last_seq", code="turn_not_found")
+
+
+def replay_gap(turn: str, seq: int) -> GatewayError:
+    message = f"The frames of the turn {turn!r} after {seq} are not kept any more: the turn was cancelled."
+    return NotFound(message, param="last_seq", code="replay_gap")
 
 
 def error_object(error: GatewayError) -> dict[str, Any]:
@@ -101,15 +193,16 @@ def error_object(error: GatewayError) -> dict[str, Any]:
 
 
 class NativeEncoder:
-    """Frames of one turn, under the id the client chose for it."""
+    """Frames of one turn, under the id the client chose for it. `seq` is the next frame's."""
 
-    def __init__(self, turn: str, labels: TurnLabels, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(self, turn: str, labels: TurnLabels, warnings: tuple[str, ...] = (), codec: Codec = JSON) -> None:
         self._turn = turn
         self._warnings = {"warnings": warnings} if warnings else {}
         self._labels = labels
-        self._turn_json = dumps(turn)
-        self._seq = 0
+        self._codec = codec
+        self._heads = {kind: delta_head(name, turn, field) for kind, (name, field) in _DELTAS.items()}
         self._finish_reason = "cancelled"
+        self.seq = 0
 
     def encode(self, item: TurnItem) -> list[Frame]:
         match item:
@@ -134,13 +227,13 @@ class NativeEncoder:
     def _encode_event(self, event: Event) -> list[Frame]:
         match event:
             case ContentDelta(text=text):
-                return [self._delta(b"content.delta", b'"text":' + dumps(text))]
+                return [self._delta(self._heads[ContentDelta], text)]
             case ReasoningDelta(text=text):
-                return [self._delta(b"reasoning.delta", b'"text":' + dumps(text))]
+                return [self._delta(self._heads[ReasoningDelta], text)]
             case ToolCallStart(index=index, id=call_id, name=name):
                 return [self._frame("tool_call.start", index=index, id=call_id, name=name)]
             case ToolCallDelta(index=index, arguments=arguments):
-                return [self._delta(b"tool_call.delta", b'"index":%d,"arguments":%b' % (index, dumps(arguments)))]
+                return [self._delta(self._heads[ToolCallDelta], arguments, index)]
             case ToolCallEnd(index=index, arguments=arguments, outcome=outcome, reason=reason):
                 end = {"index": index, "arguments": arguments, "outcome": outcome, "reason": reason or None}
                 return [self._frame("tool_call.end", **end)]
@@ -152,12 +245,19 @@ class NativeEncoder:
                 assert_never(event)
 
     def _frame(self, kind: str, **fields: Any) -> Frame:
-        frame = Frame(dumps({"type": kind, "turn": self._turn, "seq": self._seq, **fields}))
-        self._seq += 1
+        frame = Frame(self._codec.dump({"type": kind, "turn": self._turn, "seq": self.seq, **fields}))
+        self.seq += 1
         return frame
 
-    def _delta(self, kind: bytes, rest: bytes) -> Frame:
-        """The frames that come once a token, without building a dict for each."""
-        frame = Frame(b'{"type":"%b","turn":%b,"seq":%d,%b}' % (kind, self._turn_json, self._seq, rest))
-        self._seq += 1
+    def _delta(self, head: DeltaHead, text: str, index: int | None = None) -> Frame:
+        """The frames that come once a token."""
+        frame = Frame(self._codec.delta(head, self.seq, text, index))
+        self.seq += 1
         return frame
+
+
+_DELTAS: Mapping[type[ContentDelta | ReasoningDelta | ToolCallDelta], tuple[str, str]] = {
+    ContentDelta: ("content.delta", "text"),
+    ReasoningDelta: ("reasoning.delta", "text"),
+    ToolCallDelta: ("tool_call.delta", "arguments"),
+}

@@ -1,0 +1,104 @@
+"""The server's end of a WebSocket: uvicorn's, with what token streams need beside it.
+
+uvicorn writes each frame by itself, one system call a token; here all that is ready goes out in one. A socket that is
+lost without a Close frame is told from one that was closed; one whose peer is dead is dropped with what waits in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+from starlette.types import Scope, Send
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+EXTENSION = "headrace.socket"
+LOST = 1006
+
+_TEXT, _BINARY = 0x81, 0x82  # FIN and the opcode, RFC 6455 section 5.2
+
+
+class FrameSocket(Protocol):
+    async def send_frames(self, payloads: Sequence[bytes], is_text: bool) -> None:
+        """Each payload as one message. Waits while the write buffer is full. Raises OSError when the client is gone."""
+
+    async def close(self, code: int) -> None:
+        """Raises OSError when the client is gone."""
+
+    def abort(self) -> None:
+        """Drops the connection and what waits in it, at once."""
+
+
+def frame_socket(scope: Scope, send: Send) -> FrameSocket:
+    socket: FrameSocket | None = scope.get("extensions", {}).get(EXTENSION)
+    return socket or _PlainSocket(send)
+
+
+class _PlainSocket:
+    """Over bare ASGI, whatever server runs it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def send_frames(self, payloads: Sequence[bytes], is_text: bool) -> None:
+        for payload in payloads:
+            fields: dict[str, Any] = {"text": payload.decode()} if is_text else {"bytes": payload}
+            await self._send({"type": "websocket.send", **fields})
+
+    async def close(self, code: int) -> None:
+        await self._send({"type": "websocket.close", "code": code})
+
+    def abort(self) -> None:
+        pass
+
+
+class UvicornSocket(WebSocketsSansIOProtocol):
+    """uvicorn makes one a connection. Its own `send` still works, also between calls of ours: a frame is whole before
+    the next begins, and no extension is negotiated."""
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if hasattr(self, "scope"):
+            cast("dict[str, object]", self.scope["extensions"])[EXTENSION] = self
+
+    async def send_frames(self, payloads: Sequence[bytes], is_text: bool) -> None:
+        await self.writable.wait()
+        if self.disconnected or self.close_sent or self.transport.is_closing():
+            raise ClientDisconnected
+        self.transport.write(join_frames(payloads, is_text))
+
+    async def close(self, code: int) -> None:
+        await self.send({"type": "websocket.close", "code": code, "reason": ""})
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # Read before what uvicorn queues, which says 1005: a Close frame without a code would say the same.
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": LOST, "reason": ""})
+        super().connection_lost(exc)
+
+    def keepalive_timeout(self) -> None:
+        """uvicorn would wait for its buffer to be flushed, which a dead peer never does."""
+        super().keepalive_timeout()
+        self.transport.abort()
+
+
+def join_frames(payloads: Sequence[bytes], is_text: bool) -> bytes:
+    first = _TEXT if is_text else _BINARY
+    short = _SHORT_HEADS[first]
+    parts: list[bytes] = []
+    for payload in payloads:
+        num_bytes = len(payload)
+        if num_bytes < 126:
+            parts.append(short[num_bytes])
+        elif num_bytes < 65536:
+            parts.append(b"%c\x7e%b" % (first, num_bytes.to_bytes(2)))
+        else:
+            parts.append(b"%c\x7f%b" % (first, num_bytes.to_bytes(8)))
+        parts.append(payload)
+    return b"".join(parts)
+
+
+_SHORT_HEADS = {first: [bytes((first, num_bytes)) for num_bytes in range(126)] for first in (_TEXT, _BINARY)}

@@ -1,0 +1,284 @@
+"""Many turns on one stream: their ids, lanes, credit and frames. A stream outlives the socket that carries it.
+
+Turns run in parallel; those that name a lane run one after the other within it. Frames are made when the socket's
+writer asks for them, so while there is no socket, or a slow one, turns wait in their outboxes and nothing else does.
+Knows nothing of sockets: `on_wake` tells whoever writes that frames are ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gateway.config import GatewayConfig
+from gateway.errors import GatewayError, InvalidRequest, Overloaded, TooManyTurns
+from gateway.outbox import Outbox
+from gateway.protocols import native
+from gateway.protocols.frames import TurnLabels
+from gateway.protocols.native_codec import Codec
+from gateway.replay import ReplayLog
+from gateway.sessions import SessionStore
+from gateway.turn import LiveTurn, TurnRunner
+from gateway.types import TurnDone, TurnFailed, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a turn that ended may still have to repeat."""
+
+    replay: ReplayLog
+    ended_s: float
+
+
+class Channel:
+    """One turn on a stream, from its turn.create to its last frame."""
+
+    def __init__(
+        self, stream: Stream, create: native.TurnCreate, request: native.NativeTurn, labels: TurnLabels
+    ) -> None:
+        config = stream.config
+        self.id = create.turn
+        self.lane = create.lane
+        self.request = request
+        self.labels = labels
+        self.encoder = native.NativeEncoder(create.turn, labels, request.turn.warnings, stream.codec)
+        self.outbox = Outbox(config.max_pending_chars, lambda: stream.wake(self), request.credit_chars)
+        self.replay = ReplayLog(config.max_replay_bytes)
+        self.live: LiveTurn | None = None
+        self.starving: asyncio.TimerHandle | None = None
+        self.is_ready = False
+
+    def feed(self) -> None:
+        """Credit came, or is not what it waits for any more."""
+        if self.starving is not None:
+            self.starving.cancel()
+            self.starving = None
+
+
+class Stream:
+    """owner: whose sessions its turns may continue. All methods belong to one event loop and none of them waits."""
+
+    def __init__(
+        self, token: str, owner: str, codec: Codec, runner: TurnRunner, sessions: SessionStore, config: GatewayConfig
+    ) -> None:
+        self.token = token
+        self.owner = owner
+        self.codec = codec
+        self.config = config
+        self.on_wake: Callable[[], object] | None = None
+        self._runner = runner
+        self._sessions = sessions
+        self._channels: dict[str, Channel] = {}
+        self._lanes: dict[str, deque[Channel]] = {}
+        self._ready: deque[Channel] = deque()
+        self._finished: OrderedDict[str, Finished] = OrderedDict()
+        self._num_finished_bytes = 0
+        self._clock = asyncio.get_running_loop().time
+
+    @property
+    def has_turns(self) -> bool:
+        return bool(self._channels)
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Whether a client that lost its socket could want anything of it."""
+        return bool(self._channels or self._finished)
+
+    # What the client asks for
+
+    def create(self, create: native.TurnCreate) -> bytes | None:
+        """The frame that refuses the turn, if it cannot be. Raises InvalidRequest where its id is in use."""
+        if create.turn in self._channels:
+            message = f"The turn {create.turn!r} is still running on this connection: choose another id."
+            raise InvalidRequest("turn", message, code="turn_in_use")
+        try:
+            if len(self._channels) >= self.config.max_connection_turns:
+                limit = self.config.max_connection_turns
+                message = f"This connection has {limit} turns, as many as it takes (--max-connection-turns)."
+                raise TooManyTurns(message, retry_after_s=1.0)
+            request = native.decode_turn(create)
+            channel = Channel(self, create, request, self._runner.labels(request.turn, "turn_"))
+        except GatewayError as error:
+            return self.codec.dump(native.turn_error(create.turn, error))
+        self._forget(channel.id)
+        self._channels[channel.id] = channel
+        self._enter_lane(channel)
+        return None
+
+    def cancel(self, turn: str) -> None:
+        """An id without a turn is no error: the cancel and the turn's end may have crossed."""
+        channel = self._channels.get(turn)
+        if channel is None:
+            return
+        channel.feed()
+        if channel.live is not None:
+            channel.live.stop()
+            channel.outbox.cut_short()
+        elif not channel.outbox.is_closed:
+            channel.outbox.put(TurnDone(Usage(0, 0)))
+
+    def grant(self, credit: native.TurnCredit) -> None:
+        """Credit for a turn that is over, or that has no limit, is no error either."""
+        channel = self._channels.get(credit.turn)
+        if channel is not None:
+            channel.feed()
+            channel.outbox.grant(credit.credit_chars)
+
+    # Lanes
+
+    def _enter_lane(self, channel: Channel) -> None:
+        if channel.lane is not None:
+            lane = self._lanes.setdefault(channel.lane, deque())
+            lane.append(channel)
+            if len(lane) > 1:
+                return
+        self._start(channel)
+
+    def _start(self, channel: Channel) -> None:
+        request = channel.request
+        if request.session is None:
+            channel.live = self._runner.start(request.turn, channel.labels, channel.outbox)
+            return
+        try:
+            turn, recorder = self._sessions.begin(self.owner, request.session, request.turn, request.is_continued)
+        except GatewayError as error:
+            channel.outbox.put(TurnFailed(error))
+            return
+        channel.live = self._runner.start(turn, channel.labels, channel.outbox, recorder)
+
+    def _leave(self, channel: Channel) -> None:
+        """Frees the id, and starts the lane's next turn if this one was its first."""
+        channel.feed()
+        del self._channels[channel.id]
+        self._finish(channel)
+        if channel.lane is None:
+            return
+        lane = self._lanes[channel.lane]
+        was_first = lane[0] is channel
+        lane.remove(channel)
+        if not lane:
+            del self._lanes[channel.lane]
+        elif was_first and not lane[0].outbox.is_closed:
+            self._start(lane[0])
+
+    # Frames
+
+    def wake(self, channel: Channel) -> None:
+        if not channel.is_ready:
+            channel.is_ready = True
+            self._ready.append(channel)
+            if self.on_wake is not None:
+                self.on_wake()
+
+    def next_frames(self) -> list[bytes] | None:
+        """What the turn that has waited longest has to say; None when none has anything."""
+        if not self._ready:
+            return None
+        channel = self._ready.popleft()
+        channel.is_ready = False
+        frames: list[bytes] = []
+        if self._channels.get(channel.id) is not channel:
+            return frames
+        for item in channel.outbox.take():
+            frames += [frame.data for frame in channel.encoder.encode(item)]
+            if isinstance(item, (TurnDone, TurnFailed)):
+                self._keep(channel, frames)
+                # Before the last frame is out: who reads it may use the id again.
+                self._leave(channel)
+                return frames
+        self._keep(channel, frames)
+        if not channel.outbox.is_empty and channel.starving is None:
+            timeout_s = self.config.slow_reader_timeout_s
+            channel.starving = asyncio.get_running_loop().call_later(timeout_s, self._on_starved, channel)
+        return frames
+
+    def _keep(self, channel: Channel, frames: list[bytes]) -> None:
+        if self.config.resume_grace_s > 0:
+            for frame in frames:
+                channel.replay.append(frame)
+
+    def _on_starved(self, channel: Channel) -> None:
+        channel.starving = None
+        error = _no_credit(self.config.slow_reader_timeout_s)
+        if channel.outbox.is_closed:
+            channel.outbox.fail(error)
+        elif channel.live is not None:
+            channel.live.stop(error)
+
+    # Turns that ended, for a client that may have missed it
+
+    def _finish(self, channel: Channel) -> None:
+        if self.config.resume_grace_s <= 0:
+            return
+        self._finished[channel.id] = Finished(channel.replay, self._clock())
+        self._num_finished_bytes += channel.replay.num_bytes
+        while self._num_finished_bytes > self.config.max_replay_bytes:
+            self._forget(next(iter(self._finished)))
+
+    def _forget(self, turn: str) -> None:
+        finished = self._finished.pop(turn, None)
+        if finished is not None:
+            self._num_finished_bytes -= finished.replay.num_bytes
+
+    def forget_finished(self, before_s: float) -> None:
+        """Drops what ended before then: whoever was there has read it."""
+        for turn, finished in tuple(self._finished.items()):
+            if finished.ended_s >= before_s:
+                return
+            self._forget(turn)
+
+    # Losing and finding the socket
+
+    def detach(self) -> None:
+        """Nobody reads for a while: turns go on as far as their outboxes have room."""
+        self.on_wake = None
+        for channel in self._channels.values():
+            channel.feed()
+
+    def resume(self, last_seq: Mapping[str, int]) -> list[bytes]:
+        """The frames that the client has missed. Turns that it does not name are cancelled, those that cannot be
+        taken up again end with turn.error."""
+        for turn in self._channels.keys() - last_seq.keys():
+            self.cancel(turn)
+        going_on: list[str] = []
+        frames: list[bytes] = []
+        for turn, seq in last_seq.items():
+            missed = self._missed(turn, seq)
+            if isinstance(missed, GatewayError):
+                frames.append(self.codec.dump(native.turn_error(turn, missed, seq + 1)))
+            else:
+                going_on.append(turn)
+                frames += missed
+        for channel in self._channels.values():
+            # Also those that wait for credit: their time begins anew.
+            self.wake(channel)
+        return [self.codec.dump(native.resumed(self.token, tuple(going_on))), *frames]
+
+    def _missed(self, turn: str, seq: int) -> list[bytes] | GatewayError:
+        channel = self._channels.get(turn)
+        known = channel or self._finished.get(turn)
+        if known is None:
+            return native.turn_not_found(turn)
+        missed = known.replay.after(seq)
+        if missed is not None:
+            return missed
+        if channel is not None:
+            if channel.live is not None:
+                channel.live.stop()
+            self._leave(channel)
+        return native.replay_gap(turn, seq)
+
+    def stop_all(self) -> list[LiveTurn]:
+        """Cancels every turn; wait for those that it returns."""
+        self.detach()
+        live_turns = [channel.live for channel in self._channels.values() if channel.live is not None]
+        for live in live_turns:
+            live.stop()
+        return live_turns
+
+
+def _no_credit(timeout_s: float) -> GatewayError:
+    message = f"The client of this turn has given no credit for {timeout_s:g}s while text waited for it."
+    return Overloaded(message, code="slow_reader")

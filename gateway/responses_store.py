@@ -28,7 +28,7 @@ class Context:
         self.parent = parent
         self.items = tuple(items)
         self.num_bytes = len(dumps(self.items))
-        self.num_chain_bytes = self.num_bytes + (parent.num_chain_bytes if parent is not None else 0)
+        self.num_chain_bytes: int = self.num_bytes + (parent.num_chain_bytes if parent is not None else 0)
         self.num_holders = 0
 
     def chain(self) -> list[Item]:

@@ -66,8 +66,8 @@ def open_response(
 def _check_size(parent: Context, max_bytes: int) -> None:
     """Without it, a conversation could grow for ever on a server whose engine has no limit."""
     if parent.num_chain_bytes > max_bytes:
-        message = f"The conversation has {parent.num_chain_bytes} bytes and exceeds the context window: this server keeps "
-        message += f"{max_bytes} of one at most."
+        size = parent.num_chain_bytes
+        message = f"The conversation has {size} bytes and exceeds the context window: {max_bytes} are kept of one."
         raise InvalidRequest("previous_response_id", message, code="context_length_exceeded")
 
 

@@ -12,10 +12,10 @@ import logging
 from collections import deque
 from dataclasses import dataclass
 
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope, Send
 
 from gateway.errors import GatewayError, InvalidRequest, NotFound, ShuttingDown, TooManyTurns
-from gateway.frame_socket import FrameSocket
+from gateway.frame_socket import FrameSocket, frame_socket
 from gateway.outbox import Outbox
 from gateway.protocols.responses_request import ResponsesRequest, decode_request
 from gateway.protocols.responses_socket import (
@@ -46,6 +46,11 @@ log = logging.getLogger("headrace.responses")
 _BATCH_BYTES = 64 * 1024
 _MAX_WAITING_FRAMES = 256
 _CLOSE_FAULT = 1011
+
+
+async def serve_responses(service: Service, owner: str, scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "websocket.accept"})
+    await ResponsesConnection(service, owner, frame_socket(scope, send), receive).run()
 
 
 @dataclass(frozen=True, slots=True)

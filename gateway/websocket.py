@@ -8,16 +8,18 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from gateway.auth import Authenticator, check_origin, key_owner
-from gateway.errors import GatewayError, NotFound
+from gateway.errors import GatewayError, NotFound, WebSocketOff
 from gateway.native_connection import serve_native
 from gateway.protocols import native
 from gateway.protocols.frames import openai_error_body
+from gateway.protocols.responses_request import PATH as RESPONSES_PATH
+from gateway.responses_websocket import serve_responses
 from gateway.service import Service
 
 # Gets the owner of what the socket leaves behind (see key_owner), and accepts the socket itself.
 SocketHandler = Callable[[Service, str, Scope, Receive, Send], Awaitable[None]]
 
-_HANDLERS: Mapping[str, SocketHandler] = {native.PATH: serve_native}
+_HANDLERS: Mapping[str, SocketHandler] = {native.PATH: serve_native, RESPONSES_PATH: serve_responses}
 
 
 async def serve_websocket(
@@ -31,6 +33,8 @@ async def serve_websocket(
         handler = _HANDLERS.get(scope["path"].rstrip("/"))
         if handler is None:
             raise NotFound(f"There is no WebSocket at {scope['path']}: connect to {', '.join(_HANDLERS)}.")
+        if handler is serve_responses and not service.config.serves_responses_socket:
+            raise WebSocketOff(f"WebSockets are switched off here: use POST {RESPONSES_PATH}.")
     except GatewayError as error:
         await _refuse(scope, send, error)
         return

@@ -121,10 +121,10 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 
 
 def logprobs_object(entries: tuple[TokenLogprob, ...]) -> dict[str, Any]:
-    return {"content": [_logprob_entry(entry) for entry in entries], "refusal": None}
+    return {"content": [logprob_entry(entry) for entry in entries], "refusal": None}
 
 
-def _logprob_entry(entry: TokenLogprob) -> dict[str, Any]:
+def logprob_entry(entry: TokenLogprob) -> dict[str, Any]:
     top = [_token_logprob(token, logprob) for token, logprob in entry.top]
     return {**_token_logprob(entry.token, entry.logprob), "top_logprobs": top}
 

@@ -88,7 +88,8 @@ def run_program(command: Sequence[str], environ: Mapping[str, str], cwd: Path, t
     kept = {name: value for name, value in os.environ.items() if not _steers_clients(name)}
     done = subprocess.run(
         command,
-        env={**kept, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", **environ},
+        # Some programs believe PWD rather than the folder they are in.
+        env={**kept, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "PWD": str(cwd), **environ},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,

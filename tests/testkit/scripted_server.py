@@ -70,6 +70,11 @@ class ScriptedServer:
         [value] = re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)
         return float(value)
 
+    def metric_sum(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        text = httpx.get(f"{self.url}/metrics", trust_env=False).text
+        return sum(map(float, re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE)))
+
     def wait_until_idle(self) -> None:
         """Wait (5 s at most) until no turn is live."""
         pause = threading.Event()

@@ -1,0 +1,117 @@
+"""Command-line agents over Anthropic's Messages, as a user starts them: each runs a command that the model asks for,
+sends its output back and shows the answer. The command leaves a file, which proves that it ran."""
+
+import json
+
+import pytest
+
+from tests.testkit.client_script import AGENT_ANSWER, PROOF, SHELL_COMMAND, agent_script
+from tests.testkit.scripted_server import ScriptedServer
+
+pytestmark = pytest.mark.clients
+
+PROMPT = "Run the command."
+SHELL_TOOLS = {
+    "claude": ("Bash", {"command": SHELL_COMMAND, "description": "Leave a proof"}),
+    "qwen": ("run_shell_command", {"command": SHELL_COMMAND, "is_background": False}),
+    "opencode": ("bash", {"command": SHELL_COMMAND, "description": "Leave a proof"}),
+    "pi": ("bash", {"command": SHELL_COMMAND}),
+}
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
+def work(tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    return work
+
+
+@pytest.fixture
+def server(request, tmp_path):
+    name, arguments = SHELL_TOOLS[request.param]
+    script = agent_script(name, json.dumps(arguments))
+    with ScriptedServer(tmp_path, script, "--served-model-name", "script") as server:
+        yield server
+        server.wait_until_idle()
+
+
+def texts_of(events, kind):
+    return [event for event in events if event.get("type") == kind]
+
+
+@pytest.mark.parametrize("server", ["claude"], indirect=True)
+def test_claude_code_runs_a_command_and_reports(js, server, home, work):
+    environ = {
+        "ANTHROPIC_BASE_URL": server.url,
+        "ANTHROPIC_AUTH_TOKEN": "x",
+        "ANTHROPIC_MODEL": "script",
+        "ANTHROPIC_SMALL_FAST_MODEL": "script",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CONFIG_DIR": str(home / ".claude"),
+        # Lets it skip its permission questions as root, as in a container.
+        "IS_SANDBOX": "1",
+    }
+    options = ["--output-format", "stream-json", "--verbose", "--include-partial-messages"]
+    done = js.run_cli(
+        "claude", "-p", PROMPT, *options, "--dangerously-skip-permissions", environ=environ, home=home, cwd=work
+    )
+    assert (work / PROOF).read_text() == "done\n"
+    assert (done.last["type"], done.last["subtype"], done.last["result"]) == ("result", "success", AGENT_ANSWER)
+    assert done.last["usage"]["input_tokens"] > 0
+    deltas = [event["event"] for event in texts_of(done.events, "stream_event")]
+    assert deltas[0]["type"] == "message_start"
+    # Its fallback after a stream that it could not read asks for whole answers.
+    assert server.metric_sum("headrace_request_success_total") == 2
+
+
+@pytest.mark.parametrize("server", ["qwen"], indirect=True)
+def test_qwen_code_runs_a_command_and_reports(js, server, home, work):
+    environ = {"ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_MODEL": "script"}
+    options = ["--auth-type", "anthropic", "-y", "-o", "stream-json", "--telemetry=false"]
+    done = js.run_cli("qwen", *options, PROMPT, environ=environ, home=home, cwd=work)
+    assert (work / PROOF).read_text() == "done\n"
+    assert (done.last["type"], done.last["result"]) == ("result", AGENT_ANSWER)
+
+
+@pytest.mark.parametrize("server", ["opencode"], indirect=True)
+def test_opencode_runs_a_command_and_reports(js, server, home, work):
+    model = {"name": "script", "limit": {"context": 100_000, "output": 4096}}
+    provider = {
+        "npm": "@ai-sdk/anthropic",
+        "options": {"baseURL": f"{server.url}/v1", "apiKey": "x"},
+        "models": {"script": model},
+    }
+    config = {
+        "provider": {"gw": provider},
+        "small_model": "gw/script",
+        "autoupdate": False,
+        "permission": {"*": "allow"},
+    }
+    (work / "opencode.json").write_text(json.dumps(config))
+    environ = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    done = js.run_cli(
+        "opencode", "run", "--format", "json", "-m", "gw/script", PROMPT, environ=environ, home=home, cwd=work
+    )
+    assert (work / PROOF).read_text() == "done\n"
+    assert texts_of(done.events, "text")[-1]["part"]["text"] == AGENT_ANSWER
+
+
+@pytest.mark.parametrize("server", ["pi"], indirect=True)
+def test_pi_runs_a_command_and_reports(js, server, home, work):
+    model = {"id": "script", "name": "script", "contextWindow": 100_000, "maxTokens": 4096}
+    provider = {"baseUrl": server.url, "api": "anthropic-messages", "apiKey": "x", "models": [model]}
+    settings = home / ".pi" / "agent"
+    settings.mkdir(parents=True)
+    (settings / "models.json").write_text(json.dumps({"providers": {"gw": provider}}))
+    options = ["-p", "--mode", "json", "--provider", "gw", "--model", "script", "--no-session"]
+    done = js.run_cli("pi", *options, PROMPT, environ={"PI_OFFLINE": "1"}, home=home, cwd=work)
+    assert (work / PROOF).read_text() == "done\n"
+    message = texts_of(done.events, "message_end")[-1]["message"]
+    assert [part["text"] for part in message["content"] if part["type"] == "text"] == [AGENT_ANSWER]

@@ -75,6 +75,9 @@ class ScriptedServer:
         text = httpx.get(f"{self.url}/metrics", trust_env=False).text
         return sum(map(float, re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE)))
 
+    def metrics(self) -> str:
+        return httpx.get(f"{self.url}/metrics", trust_env=False).text
+
     def wait_until_idle(self) -> None:
         """Wait (5 s at most) until no turn is live."""
         pause = threading.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 USAGE_FIELDS = {"input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"}
@@ -135,7 +136,7 @@ def check_message(message: dict[str, Any]) -> None:
     assert message["stop_reason"] in STOP_REASONS
     assert (message["stop_sequence"] is not None) == (message["stop_reason"] == "stop_sequence")
     kinds = [block["type"] for block in message["content"]]
-    assert all(before != after or before == "tool_use" for before, after in zip(kinds, kinds[1:], strict=False))
+    assert all(before != after or before == "tool_use" for before, after in pairwise(kinds))
     calls = [block for block in message["content"] if block["type"] == "tool_use"]
     assert len({call["id"] for call in calls}) == len(calls)
     if message["stop_reason"] == "tool_use":

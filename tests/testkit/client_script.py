@@ -1,4 +1,4 @@
-"""The conversation that every real client is put through: it asks for the weather, runs one tool, and reads an answer."""
+"""The conversation that real clients are put through: it asks for the weather, runs one tool, reads an answer."""
 
 from __future__ import annotations
 

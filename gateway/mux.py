@@ -238,10 +238,10 @@ class Stream:
             channel.feed()
 
     def resume(self, last_seq: Mapping[str, int]) -> list[bytes]:
-        """The frames that the client has missed. Turns that it does not name are cancelled, those that cannot be
-        taken up again end with turn.error."""
+        """The frames that the client has missed. Turns that it does not name are cancelled without a word, those that
+        cannot be taken up again end with turn.error."""
         for turn in self._channels.keys() - last_seq.keys():
-            self.cancel(turn)
+            self._abandon(self._channels[turn])
         going_on: list[str] = []
         frames: list[bytes] = []
         for turn, seq in last_seq.items():
@@ -265,10 +265,14 @@ class Stream:
         if missed is not None:
             return missed
         if channel is not None:
-            if channel.live is not None:
-                channel.live.stop()
-            self._leave(channel)
+            self._abandon(channel)
         return native.replay_gap(turn, seq)
+
+    def _abandon(self, channel: Channel) -> None:
+        """Cancels a turn of which the client is to hear no more."""
+        if channel.live is not None:
+            channel.live.stop()
+        self._leave(channel)
 
     def stop_all(self) -> list[LiveTurn]:
         """Cancels every turn; wait for those that it returns."""

@@ -84,6 +84,16 @@ class ByteDetokenizer:
         return text
 
 
+class FakeClock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class FakeTokens:
     """The tokens of one turn; see inference.engine_client.TokenStream."""
 

@@ -179,16 +179,21 @@ def _warnings(fields: Fields) -> tuple[str, ...]:
     return tuple(warnings)
 
 
+_REASONING_TEXTS = ("content", "summary", "encrypted_content")
 FindItem = Callable[[str], Item | None]
 
 
 def resolve_items(items: Sequence[Item], find_item: FindItem) -> tuple[Item, ...]:
-    """References replaced by what they name. Raises NotFound."""
+    """References replaced by what they name, and reasoning that lost its text on the way by what it was. Some clients
+    keep a reasoning item's id only; with its text the prompt is the one that the model has seen. Raises NotFound."""
     return tuple(_resolved(item, i, find_item) for i, item in enumerate(items))
 
 
 def _resolved(item: Item, position: int, find_item: FindItem) -> Item:
-    if item_type(item) != "item_reference":
+    kind = item_type(item)
+    if kind == "reasoning" and not any(item.get(name) for name in _REASONING_TEXTS):
+        return find_item(str(item.get("id"))) or item
+    if kind != "item_reference":
         return item
     fields = Fields(item, f"input[{position}]")
     item_id = fields.required_string("id")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, assert_never
 
 import orjson
 
@@ -87,6 +87,8 @@ def _messages(entry: Fields) -> list[ChatMessage]:
             return [_assistant(entry)]
         case "user":
             return _user(entry)
+        case _:
+            assert_never(role)
 
 
 def _texts(value: object, path: str) -> list[str]:

@@ -7,7 +7,7 @@ named in the turn's warnings; what the model cannot read is refused. docs/protoc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.anthropic_content import Conversation, decode_conversation
@@ -132,6 +132,8 @@ def _tool_choice(fields: Fields, tools: Sequence[Tool]) -> ToolChoice:
                 path = choice.path("name")
                 raise InvalidRequest(path, f"{path} is {shown(name)}, but no tool of the request has that name.")
             return NamedTool(name)
+        case _:
+            assert_never(kind)
 
 
 def _template_kwargs(fields: Fields, prefill: str) -> dict[str, Any]:

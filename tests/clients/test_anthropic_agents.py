@@ -8,7 +8,7 @@ import pytest
 from tests.testkit.client_script import AGENT_ANSWER, PROOF, SHELL_COMMAND, agent_script
 from tests.testkit.scripted_server import ScriptedServer
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 
 PROMPT = "Run the command."
 SHELL_TOOLS = {

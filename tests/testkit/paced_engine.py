@@ -1,0 +1,80 @@
+"""A scripted engine for load: stamped tokens at a steady rate, so that a client can tell what came late, twice or astray.
+
+A turn whose message is `load STREAM NUM_TOKENS` is answered with that many tokens ` STREAM:INDEX:DUE_US`, due at absolute
+times of CLOCK_MONOTONIC, which all processes of a machine share. A token that is given late is stamped with when it was
+due: what the event loop adds is counted as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+
+from gateway.scripted import ScriptedBackend, ScriptedPrompt, ScriptLine
+from gateway.types import ChatTurn, Prepared, TextPiece, Turn
+
+
+class PacedBackend(ScriptedBackend):
+    """rate_hz: tokens a second of each stream."""
+
+    def __init__(self, rate_hz: float) -> None:
+        super().__init__((ScriptLine("", repeat=True),))
+        self._interval_s = 1 / rate_hz
+        self._orders: dict[str, tuple[int, int]] = {}
+        self._phases = itertools.count()
+
+    async def prepare(self, turn: Turn, turn_id: str) -> tuple[Prepared, ...]:
+        assert isinstance(turn, ChatTurn)
+        _, stream, num_tokens = turn.messages[-1].content.split()
+        self._orders[turn_id] = (int(stream), int(num_tokens))
+        return await super().prepare(turn, turn_id)
+
+    def generate(self, prepared: Prepared) -> PacedPieces:  # type: ignore[override]
+        assert isinstance(prepared, ScriptedPrompt)
+        stream, num_tokens = self._orders.pop(prepared.turn_id)
+        # Spread over the interval, as streams that began at different times are.
+        phase = next(self._phases) * 0.618034 % 1
+        return PacedPieces(stream, num_tokens, self._interval_s, phase * self._interval_s, self._add_running)
+
+
+class PacedPieces:
+    def __init__(
+        self, stream: int, num_tokens: int, interval_s: float, delay_s: float, add_running: Callable[[int], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._due_s = self._loop.time() + delay_s
+        self._interval_s = interval_s
+        self._texts = _texts(stream, num_tokens)
+        self._num_left = num_tokens
+        self._add_running = add_running
+        self._is_open = True
+        add_running(1)
+
+    def __aiter__(self) -> PacedPieces:
+        return self
+
+    async def __anext__(self) -> TextPiece:
+        if self._num_left == 0:
+            raise StopAsyncIteration
+        due = self._loop.create_future()
+        self._loop.call_at(self._due_s, _wake, due)
+        await due
+        text = f"{next(self._texts)}{int(self._due_s * 1e6)}"
+        self._due_s += self._interval_s
+        self._num_left -= 1
+        return TextPiece(0, text, (), 1, (), "stop" if self._num_left == 0 else None)
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._add_running(-1)
+
+
+def _wake(due: asyncio.Future[None]) -> None:
+    if not due.done():
+        due.set_result(None)
+
+
+def _texts(stream: int, num_tokens: int) -> Iterator[str]:
+    return (f" {stream}:{i}:" for i in range(num_tokens))

@@ -25,3 +25,19 @@ def py() -> PythonClients:
 @pytest.fixture(scope="session")
 def js() -> NodeClients:
     return node_clients()
+
+
+@pytest.fixture
+def home(tmp_path):
+    """An agent's home folder, empty: no settings of the machine's user reach it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
+def work(tmp_path):
+    """The folder that an agent works in."""
+    work = tmp_path / "work"
+    work.mkdir()
+    return work

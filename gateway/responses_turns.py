@@ -90,8 +90,9 @@ def context_of(response: OpenResponse) -> Context | None:
 
 
 def remember(store: ResponseStore, response: OpenResponse) -> None:
-    """Call when the response has ended. One that the client does not want stored is not."""
-    if not response.turn.request.store:
+    """Call when the response has ended. Not kept is what the client does not want stored, and what ended with its
+    connection: OpenAI's API knows nothing of that afterwards either."""
+    if not response.turn.request.store or response.encoder.status == "cancelled":
         return
     finished = Finished(response.encoder.status, response.encoder.body())
     entry = StoredResponse(response.labels.turn_id, response.owner, _with_ids(response), finished)

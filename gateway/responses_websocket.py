@@ -188,6 +188,9 @@ class ResponsesConnection:
 
     def _start(self, job: _Job) -> None:
         """Raises GatewayError."""
+        if self._service.admission.is_draining:
+            # Here and not from the turn: the socket is about to close, and this goes out with what ended before.
+            raise connection_limit_reached()
         request = decode_request(job.create.body)
         job.response = open_response(self._service, self._owner, request, self._find_parent)
         if request.compacts:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.testkit.client_programs import NodeClients, PythonClients, node_clients, python_clients
+from tests.testkit.client_programs import NodeClients, PythonClients, end_programs_of, node_clients, python_clients
 
 # Installing takes minutes, and counts as the first test's time.
 INSTALL_TIMEOUT_S = 1200
@@ -32,7 +32,8 @@ def home(tmp_path):
     """An agent's home folder, empty: no settings of the machine's user reach it."""
     home = tmp_path / "home"
     home.mkdir()
-    return home
+    yield home
+    end_programs_of(home)
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.testkit.scripted_server import ROOT
 
 CLIENTS = ROOT / "tests" / "clients"
@@ -113,6 +115,21 @@ def _json_objects(output: str) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
             except ValueError:
                 continue
+
+
+def end_programs_of(home: Path) -> None:
+    """Ends what an agent with this home folder has left running: some leave a daemon for the next start."""
+    left = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("HOME") == str(home):
+                process.terminate()
+                left.append(process)
+        except psutil.Error:
+            # Another user's, or gone already.
+            continue
+    for process in psutil.wait_procs(left, timeout=5)[1]:
+        process.kill()
 
 
 def python_clients() -> PythonClients:

@@ -102,14 +102,21 @@ class BodyReader:
 class RawReader(BodyReader):
     """X: everything up to the end of the call is one string."""
 
-    __slots__ = ("_argument", "_started")
+    __slots__ = ("_argument", "_complete", "_started")
 
     def __init__(self, compiled: CompiledCall, writer: CallWriter, argument: str) -> None:
         super().__init__(compiled, writer)
         self._argument = argument
         self._started = False
+        self._complete = False
+
+    @property
+    def in_string(self) -> bool:
+        return not self._complete
 
     def feed(self, text: str, pos: int) -> int:
+        if self._complete:
+            return self.read_closers(text, pos)
         if not self._started:
             pos = _BLANK.match(text, pos).end()  # type: ignore[union-attr]
             if pos == len(text):
@@ -144,6 +151,7 @@ class RawReader(BodyReader):
         self.writer.write(escaped(text))
 
     def _finish(self) -> None:
+        self._complete = True
         self.writer.write('"}')
         self.writer.end()
 

@@ -157,13 +157,15 @@ class CallReader(BodyReader):
         if match or _KEY_PARTIAL.match(text, pos):
             return pos
         at = _SEPARATORS.match(text, pos).end()  # type: ignore[union-attr]
+        if at == len(text):
+            return pos
         if text[at] == "}":
             return self._close_brace(at + 1)
         return self._stuck(text, pos, at)
 
     def _take_key(self, key: str, pos: int) -> int:
         envelope = key in _ENVELOPE_KEYS or key in self._shape.name_keys or key in self._shape.argument_keys
-        if self._declared_only and not envelope and not self._begun and not self._shape.name_is_key:
+        if self._declared_only and not envelope and not self.confirmed and not self._shape.name_is_key:
             self.status = Status.REJECTED
         self._key = key
         self._part = _Part.VALUE
@@ -221,7 +223,7 @@ class CallReader(BodyReader):
     def _confirm_name(self) -> None:
         if not self._name:
             return
-        if self._declared_only:
+        if self._declared_only and not self.confirmed:
             if self._name not in self.writer.tools.names:
                 self.status = Status.REJECTED
                 return
@@ -294,7 +296,7 @@ class CallReader(BodyReader):
     def _finish_object(self) -> None:
         if self._name and not self._begun and self.status is Status.OPEN:
             tool = self.writer.tools.get(self._name)
-            if not self._declared_only or self._args_seen or (tool and not tool.required):
+            if not self._declared_only or self.confirmed or self._args_seen or (tool and not tool.required):
                 self._begin()
         if self._begun:
             self.writer.end()

@@ -95,36 +95,42 @@ class Table:
 @dataclass(frozen=True, slots=True)
 class Grammar:
     dialect: Dialect
-    tables: tuple[tuple[Table, Table], tuple[Table, Table]]  # [calls allowed][at the edge of markup]
+    plain: Table  # where no call counts
+    plain_edge: Table  # the same right behind markup, where more can begin
+    reasoning: Table
+    content: Table
+    content_edge: Table
     message_call: CompiledCall | None
-
-    def table(self, calls_allowed: bool, at_edge: bool) -> Table:
-        return self.tables[calls_allowed][at_edge]
 
 
 @lru_cache(maxsize=256)
 def compile_dialect(dialect: Dialect) -> Grammar:
     markers = _marker_entries(dialect)
     headers, message_call = _header_entries(dialect)
-    anywhere: list[Entry] = []
+    marked: list[Entry] = []
+    unmarked: list[Entry] = []  # nobody could tell them from thoughts about calls
     at_edge: list[Entry] = []
     for call in dialect.calls:
         compiled = CompiledCall(call, call.body, _ends(dialect, call), dialect)
         if call.anchor == "anywhere":
-            anywhere += _call_entries(dialect, compiled)
+            found = marked if call.opens or call.heads else unmarked
+            found += _call_entries(dialect, compiled)
             continue
         at_edge += _call_entries(dialect, compiled, separator=True)
         if call.anchor == "line":
-            anywhere += (replace(entry, line_only=True) for entry in _call_entries(dialect, compiled))
+            unmarked += (replace(entry, line_only=True) for entry in _call_entries(dialect, compiled))
 
     edge_headers = [e for e in headers if e.first_only]
     inner_headers = [e for e in headers if not e.first_only]
-    without = (_table([*inner_headers, *markers]), _table([*headers, *markers]))
-    with_calls = (
-        _table([*anywhere, *inner_headers, *markers]),
-        _table([*anywhere, *at_edge, *inner_headers, *edge_headers, *markers]),
+    return Grammar(
+        dialect,
+        plain=_table([*inner_headers, *markers]),
+        plain_edge=_table([*headers, *markers]),
+        reasoning=_table([*marked, *inner_headers, *markers]),
+        content=_table([*marked, *unmarked, *inner_headers, *markers]),
+        content_edge=_table([*marked, *unmarked, *at_edge, *inner_headers, *edge_headers, *markers]),
+        message_call=message_call,
     )
-    return Grammar(dialect, (without, with_calls), message_call)
 
 
 def _marker_entries(dialect: Dialect) -> list[Entry]:

@@ -168,7 +168,6 @@ class Machine:
         match role:
             case Role.CALL:
                 assert entry.call is not None
-                regions.mark()
                 if self._echo is not None and entry.opened is not None:
                     opener = entry.opened.match(hit[0])
                     self._echo.begin(hit[0][opener.end() :] if opener else hit[0])

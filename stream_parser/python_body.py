@@ -15,12 +15,13 @@ from stream_parser.grammar import CompiledCall
 from stream_parser.json_scanner import JsonScanner
 from stream_parser.json_text import quoted
 from stream_parser.python_args import PythonScanner
-from stream_parser.repair import CUT, UNCLOSED_CALL, WRAPPED_ARGUMENTS
+from stream_parser.repair import CUT, STRAY_TEXT, UNCLOSED_CALL, WRAPPED_ARGUMENTS
 
 _KEYWORD = re.compile(r"""[\s,]*["']?(?P<key>[A-Za-z_][\w\-]{0,120})["']?\s{0,64}=(?!=)\s*""")
 _KEYWORD_PARTIAL = re.compile(r"""[\s,]*["']?(?:[A-Za-z_][\w\-]{0,120}["']?\s{0,64}=?\s*)?\Z""")
 _NEXT = re.compile(r"[\s,;]*(?P<name>[A-Za-z_][\w.\-]{0,200})\s{0,64}\(")
 _NEXT_PARTIAL = re.compile(r"[\s,;]*(?:[A-Za-z_][\w.\-]{0,200}\s{0,64})?\Z")
+_NO_VALUE = "}=:;*"  # no literal begins like this
 _GAP = re.compile(r"[\s,]*")
 
 
@@ -111,6 +112,11 @@ class PythonReader(BodyReader):
             return self._bounded(at)
         if self.ends.boundary_partial.match(text, at):
             return pos
+        if text[at] == "]":
+            return self._bounded(at)
+        if text[at] in _NO_VALUE:
+            self.writer.note(STRAY_TEXT)
+            return at + 1
         return self._open_positional(text, at)
 
     def _open_positional(self, text: str, at: int) -> int:

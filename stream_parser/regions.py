@@ -113,7 +113,7 @@ class Regions:
 
     def mark(self) -> None:
         """A marker was read: what follows is at its edge, and the blanks before it are gone unless content resumes."""
-        if self.region == "reasoning":
+        if self.region == "reasoning" or self._keep_edges:
             self._blank = ""
         self._turn_end = ""
         self.mute = 0
@@ -158,9 +158,13 @@ class Regions:
         self._blank = ""
 
     def _say_all(self, text: str) -> None:
-        framed = self.region == "calls" or self.between_messages
-        if self.at_edge and framed and text.isspace():
-            return
+        if self.at_edge:
+            text, self._blank = self._blank + text, ""
+            if self.region == "calls" or self.between_messages:
+                text = text.lstrip()
+            if not text or text.isspace():
+                self._blank = text
+                return
         self.emit(self._turn_end + text)
         self._turn_end = ""
         self._leave_edge()
@@ -172,6 +176,12 @@ class Regions:
             self._choose_table()
 
     def _choose_table(self) -> None:
-        allowed = self._calls_allowed and self.region in self._grammar.dialect.calls_in
-        self.table: Table = self._grammar.table(allowed, self.at_edge and self.region == "content")
+        grammar, region = self._grammar, self.region
+        edge = self.at_edge and region == "content"
+        if not self._calls_allowed or region not in grammar.dialect.calls_in:
+            self.table: Table = grammar.plain_edge if edge else grammar.plain
+        elif region == "reasoning":
+            self.table = grammar.reasoning
+        else:
+            self.table = grammar.content_edge if edge else grammar.content
         self.trigger = self.table.trigger.search

@@ -157,9 +157,9 @@ def is_expressible(dialect: Dialect, written: WrittenCall) -> bool:
 
 def _ends_where_it_ends(dialect: Dialect, body: TaggedArguments, text: str) -> bool:
     grammar = compile_dialect(dialect)
-    compiled = grammar.message_call or next(e.call for e in grammar.table(True, True).entries if e.call)
+    compiled = grammar.message_call or next(e.call for e in grammar.content_edge.entries if e.call)
     if dialect.calls_in == ("calls",):
-        compiled = next(e.call for e in grammar.table(True, False).entries if e.call)
+        compiled = next(e.call for e in grammar.content.entries if e.call)
     assert compiled is not None
     plan = plan_tags(body, compiled)
     edge = "\n" if body.trim == "newline" else ""

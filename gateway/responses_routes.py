@@ -146,7 +146,8 @@ async def _send_log(
         await _write_log(service, exchange, log, after)
     except InvalidRequest as error:
         # This reader is so slow that the log has left it behind.
-        await _write(service, exchange, sse(Frame(dumps({"type": "error", **error.body()}), "error")))
+        event = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
+        await _write(service, exchange, sse(Frame(dumps(event), "error")))
     except TimeoutError:
         # Returning without the end of the body makes the server close the connection.
         logger.warning("a follower of a response stopped reading; connection closed")

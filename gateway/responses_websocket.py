@@ -301,10 +301,8 @@ class ResponsesConnection:
     def _frames_of(self, job: _Job) -> list[bytes]:
         assert job.response is not None
         assert job.outbox is not None
-        if job not in self._active:
-            return []
         items = job.outbox.take()
-        is_silent, job.is_silent = job.is_silent, False
+        is_silent, job.is_silent = job.is_silent and job in self._active, False
         if not items and not is_silent:
             return []
         job.last_sent_s = self._loop.time()

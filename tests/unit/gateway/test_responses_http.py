@@ -3,9 +3,12 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from functools import partial
 
 import httpx
 
+from gateway import responses_background
+from gateway.responses_background import EventLog
 from gateway.scripted import Match, ScriptLine
 from inference.errors import ContextLengthExceeded, QueueFull
 from inference.types import TokenChunk
@@ -189,8 +192,7 @@ async def test_a_background_response_outlives_its_reader_and_is_read_by_many():
         readers = [asyncio.create_task(http.get(f"{path}?stream=true")) for _ in range(3)]
         await asyncio.sleep(0.02)
         assert engine.live, "the turn goes on without the client that started it"
-        for chunk in token_chunks(tokens.request, "Done."):
-            tokens.push(chunk)
+        finish(tokens, "Done.")
         streams = [list(sse_events(reader.text)) for reader in await asyncio.gather(*readers)]
         assert streams[0] == streams[1] == streams[2]
         assert text_of(check_order(streams[0])) == "Done."
@@ -238,6 +240,11 @@ async def test_a_follower_hears_keepalives_that_take_no_number():
         assert len(events) >= len(kept) + 2
 
 
+def finish(tokens, text):
+    for chunk in token_chunks(tokens.request, text):
+        tokens.push(chunk)
+
+
 async def until_keepalives(answer, engine):
     """The data lines; the model answers after the second keepalive."""
     num_keepalives = 0
@@ -247,10 +254,39 @@ async def until_keepalives(answer, engine):
         yield line
         num_keepalives += '"type":"keepalive"' in line
         if num_keepalives == 2 and engine.live:
-            [tokens] = engine.live.values()
-            for chunk in token_chunks(tokens.request, "Ok"):
-                tokens.push(chunk)
+            finish(next(iter(engine.live.values())), "Ok")
             num_keepalives += 1
+
+
+async def test_a_follower_that_the_log_has_left_behind_is_told(monkeypatch):
+    monkeypatch.setattr(responses_background, "EventLog", partial(EventLog, max_bytes=3000))
+    engine = FakeEngine()
+    async with serving(model_backend(engine)) as (_, http):
+        started = await post(http, input="Hi", background=True)
+        path = f"/v1/responses/{started['id']}?stream=true"
+        [tokens] = engine.live.values()
+        async with http.stream("GET", path) as answer:
+            lines = answer.aiter_lines()
+            while "response.in_progress" not in await anext(lines):
+                pass
+            finish(tokens, "x" * 200)
+            rest = [json.loads(line[6:]) async for line in lines if line.startswith("data: ")]
+        assert (rest[-1]["type"], rest[-1]["code"]) == ("error", "events_expired")
+        late = await http.get(path)
+        assert (late.status_code, late.json()["error"]["code"]) == (400, "events_expired")
+
+
+async def test_a_follower_that_stops_reading_is_dropped_and_holds_up_nobody(caplog):
+    backend = talking("x" * 20_000_000, chunk=200_000)
+    async with running_gateway(backend, slow_reader_timeout_s=0.1) as gateway, client_of(gateway) as http:
+        body = json.dumps({"input": "Hi", "background": True, "stream": True}).encode()
+        _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        writer.write(b"POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        while "stopped reading" not in caplog.text:
+            await asyncio.sleep(0.01)
+        writer.close()
+        await gateway.settled()
+        assert (await post(http, input="Hi", max_output_tokens=1))["status"] == "incomplete"
 
 
 # Ends

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 from contextlib import asynccontextmanager
 
 import httpx
@@ -385,6 +386,21 @@ async def test_a_server_that_shuts_down_fails_what_runs_and_sends_clients_elsewh
         with pytest.raises(ConnectionClosed):
             await socket.recv()
         assert socket.close_code == 1012
+
+
+async def test_a_response_that_has_not_begun_when_the_server_stops_is_sent_elsewhere():
+    class Slow(ByteTokenizer):
+        def render_chat(self, messages, tools=None, **more):
+            # Long prompts are rendered in a thread.
+            time.sleep(0.3)
+            return super().render_chat(messages, tools, **more)
+
+    async with running_gateway(model_backend(FakeEngine(), Slow()), drain_s=0.05) as gateway:
+        client = Client(await open_socket(gateway))
+        await client.send(input="x" * 5000)
+        await until(lambda: gateway.app.admission.num_live)
+        gateway.server.should_exit = True
+        assert (await client.error())["error"]["code"] == "websocket_connection_limit_reached"
 
 
 async def test_switched_off_it_answers_426_and_http_still_works():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from gateway.errors import EngineDown, InternalError, InvalidRequest, from_inference
+from gateway.system_messages import SystemMessages
 from gateway.types import (
     ChatMessage,
     ChatTurn,
@@ -26,7 +27,7 @@ from gateway.types import (
     ToolUse,
     Turn,
 )
-from inference.errors import InferenceError, InvalidTurn
+from inference.errors import InferenceError
 from inference.tokenizer import IncrementalDetokenizer, Tokenizer
 from inference.types import TokenChunk, TokenLogprobs, TurnRequest
 from stream_parser.dialect import Dialect
@@ -78,6 +79,7 @@ class ModelBackend:
 
     def __init__(self, tokenizer: Tokenizer, engine: Engine, dialect: str | Dialect) -> None:
         self._tokenizer = tokenizer
+        self._systems = SystemMessages(tokenizer.render_chat)
         self._engine = engine
         self._dialect = dialect
         self._special_ids = frozenset(tokenizer.special_tokens.values())
@@ -180,7 +182,7 @@ class ModelBackend:
         """Templates are programs that run on the client's input, so what breaks in one is the client's doing."""
         messages = template_messages(turn.messages)
         try:
-            return self._render_messages(messages, tools, turn.template_kwargs) + turn.prefill
+            return self._systems.render(messages, tools or None, turn.template_kwargs) + turn.prefill
         except InferenceError as error:
             raise from_inference(error) from error
         except RecursionError as error:
@@ -188,19 +190,6 @@ class ModelBackend:
         except (ArithmeticError, LookupError, TypeError) as error:
             # A template argument that clashes with one of ours, or of a kind that the template does not expect.
             raise InvalidRequest("chat_template_kwargs", f"The chat template cannot take these: {error}.") from error
-
-    def _render_messages(
-        self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]
-    ) -> str:
-        """Some templates refuse system messages that are not first, which agents send to tell what has changed. They
-        get them as the user's words, at the same place: moved to the head, they would change the cached prefix."""
-        try:
-            return self._tokenizer.render_chat(messages, tools or None, **template_kwargs)
-        except InvalidTurn:
-            lowered = without_late_systems(messages)
-            if lowered == messages:
-                raise
-            return self._tokenizer.render_chat(lowered, tools or None, **template_kwargs)
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
@@ -321,19 +310,6 @@ def _template_message(message: ChatMessage, tool_names: Mapping[str, str]) -> di
     if name is not None:
         fields["name"] = name
     return fields
-
-
-def without_late_systems(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Template messages whose system messages, but the first one, are the user's; neighbours of the user's are one."""
-    lowered: list[dict[str, Any]] = []
-    for i, message in enumerate(messages):
-        is_late_system = message["role"] == "system" and i > 0
-        role = "user" if is_late_system else message["role"]
-        if role == "user" and lowered and lowered[-1]["role"] == "user":
-            lowered[-1]["content"] += f"\n{message['content']}"
-        else:
-            lowered.append({**message, "role": role})
-    return lowered
 
 
 def _engine_params(params: SamplingParams) -> SamplingParams:

@@ -13,8 +13,10 @@ from typing import Any
 
 import orjson
 
+from gateway.protocols.json_body import check_depth
+
 _PREFIX = "headrace1."
-MAX_UNSEALED_BYTES = 64 * 1024 * 1024
+MAX_UNSEALED_BYTES = 32 * 1024 * 1024
 
 
 def seal(value: Any) -> str:
@@ -29,7 +31,10 @@ class Unsealer:
         self._num_bytes_left = max_bytes
 
     def open(self, text: str) -> Any:
-        """What `seal` was given; None for a text that is not ours, is damaged or does not fit any more."""
+        """What `seal` was given; None for a text that is not ours, is damaged or does not fit any more.
+
+        Raises InvalidRequest for what is nested deeper than a body may be.
+        """
         if not text.startswith(_PREFIX):
             return None
         try:
@@ -40,6 +45,8 @@ class Unsealer:
             if not unpacker.eof or len(raw) > self._num_bytes_left:
                 return None
             self._num_bytes_left -= len(raw)
-            return orjson.loads(raw)
+            value = orjson.loads(raw)
         except (binascii.Error, zlib.error, ValueError):
             return None
+        check_depth(value)
+        return value

@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.errors import InvalidRequest
+from gateway.protocols.json_body import MAX_DEPTH
 from gateway.protocols.responses_items import item_type, transcribe
 from gateway.protocols.responses_opaque import MAX_UNSEALED_BYTES, Unsealer, seal
 from gateway.types import ChatMessage, ToolUse
@@ -174,3 +175,11 @@ def test_what_unpacks_to_more_than_a_request_may_carry_stays_shut():
     assert unsealer.open(seal("x" * 500)) is None, "the limit is for all of them together"
     assert unsealer.open(seal("x" * 400)) is not None
     assert MAX_UNSEALED_BYTES < 2**27
+
+
+def test_what_is_nested_deeper_than_a_body_may_be_is_refused():
+    deep: object = "x"
+    for _ in range(MAX_DEPTH + 1):
+        deep = [deep]
+    with pytest.raises(InvalidRequest, match="nested"):
+        Unsealer().open(seal(deep))

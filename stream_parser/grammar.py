@@ -226,7 +226,7 @@ def _body_start(compiled: CompiledCall) -> list[Pattern]:
         case ElementTree(prefix=prefix):
             return [pat.ahead_of(pat.lit(prefix))]
         case LaxArguments():
-            return [pat.ahead("{")]
+            return [pat.ahead("{(")]
         case PythonCalls() if call.heads:
             return []
         case PythonCalls(brackets=brackets):

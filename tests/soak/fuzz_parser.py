@@ -22,10 +22,15 @@ from stream_parser.renderer import WrittenCall, render
 from tests.testkit.parser_streams import comparable, parse, random_pieces, tool
 
 TOOLS = [
-    tool("put_note", text={"type": "string"}, level={"type": "integer"}, tags={"type": "array", "items": {"type": "string"}}),
+    tool(
+        "put_note",
+        text={"type": "string"},
+        level={"type": "integer"},
+        tags={"type": "array", "items": {"type": "string"}},
+    ),
     tool("ping", host={"type": "string"}),
     tool("bare"),
-]  # fmt: skip
+]
 CALLS = [
     WrittenCall("put_note", {"text": 'a "b" <c>\nd', "level": 3, "tags": ["x", "y z"]}),
     WrittenCall("ping", {"host": "db-1"}),
@@ -33,11 +38,59 @@ CALLS = [
     WrittenCall("unknown", {"q": None}),
 ]
 SCRAPS = [
-    "text", " ", "\n", "\n\n", "{", "}", "[", "]", "(", ")", '"', "'", "\\", "\\n", ":", ",", ";", "=", "<", ">", "</", "|",
-    "put_note", "ping", "name", "arguments", '"name": "ping"', '"arguments": {', '{"name": "put_note", "arguments": {"text": "',
-    'ping(host="', "put_note(", "true", "None", "null", "1e400", "-0", "007", "é", "🙂", "\ud83d", "\ude42", "\x00", "\u2028",
-    "```", "```json\n", "functions.ping:0", " to=functions.ping", "to=self", "call:ping{", "text", "level", "host",
-]  # fmt: skip
+    "text",
+    " ",
+    "\n",
+    "\n\n",
+    "{",
+    "}",
+    "[",
+    "]",
+    "(",
+    ")",
+    '"',
+    "'",
+    "\\",
+    "\\n",
+    ":",
+    ",",
+    ";",
+    "=",
+    "<",
+    ">",
+    "</",
+    "|",
+    "put_note",
+    "ping",
+    "name",
+    "arguments",
+    '"name": "ping"',
+    '"arguments": {',
+    '{"name": "put_note", "arguments": {"text": "',
+    'ping(host="',
+    "put_note(",
+    "true",
+    "None",
+    "null",
+    "1e400",
+    "-0",
+    "007",
+    "é",
+    "🙂",
+    "\ud83d",
+    "\ude42",
+    "\x00",
+    "\u2028",
+    "```",
+    "```json\n",
+    "functions.ping:0",
+    " to=functions.ping",
+    "to=self",
+    "call:ping{",
+    "text",
+    "level",
+    "host",
+]
 REASONS: tuple[FinishReason, ...] = ("stop", "length", "tool_calls", "cancelled", "error")
 
 

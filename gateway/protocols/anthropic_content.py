@@ -47,9 +47,14 @@ def decode_conversation(fields: Fields) -> Conversation:
 
     entries = [Fields.of(item, f"{path}[{i}]") for i, item in enumerate(items)]
     messages = _system(fields)
-    for entry in entries:
-        messages += _messages(entry)
+    last_user = max((i for i, entry in enumerate(entries) if entry.get("role") == "user"), default=-1)
+    for i, entry in enumerate(entries):
+        decoded = _messages(entry)
+        if not (i < last_user and entry.get("clear_at") == "next_user_message"):
+            messages += decoded
     messages = _merged(messages)
+    if not messages:
+        raise InvalidRequest(path, f"{path} must have at least one message with content.", code="empty_array")
     prefill = ""
     last = messages[-1]
     if last.role == "assistant" and len(messages) > 1 and not last.tool_uses and last.reasoning is None:

@@ -64,6 +64,22 @@ def test_system_entries_stay_where_they_are():
     assert [message.role for message in turn.messages] == ["system", "user", "system", "assistant", "user"]
 
 
+def test_system_entries_that_are_to_be_cleared_last_until_the_user_speaks_again():
+    note = {**system("Only now."), "clear_at": "next_user_message"}
+    kept = {**system("Always."), "clear_at": "never"}
+    now = decode(user("One."), note, kept)
+    assert [message.content for message in now.messages] == ["One.", "Only now.", "Always."]
+    later = decode(user("One."), note, kept, assistant("Two."), user("Three."))
+    assert [message.content for message in later.messages] == ["One.", "Always.", "Two.", "Three."]
+
+
+@pytest.mark.parametrize("empty", [{"role": "system"}, {"role": "system", "content": []}])
+def test_messages_that_say_nothing_at_all_are_refused(empty):
+    with pytest.raises(InvalidRequest) as caught:
+        decode(empty)
+    assert caught.value.param == "messages"
+
+
 def test_results_become_messages_of_their_own_in_order():
     results = [
         {"type": "tool_result", "tool_use_id": "c1", "content": [text("a"), text("b")]},

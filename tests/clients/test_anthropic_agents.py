@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.testkit.agent_settings import OPENCODE, OPENCODE_ENVIRON, PI, PI_ENVIRON, opencode_settings, pi_settings
-from tests.testkit.client_script import AGENT_ANSWER, PROOF, SHELL_COMMAND, agent_script
+from tests.testkit.client_script import AGENT_ANSWER, PROOF, SHELL_COMMAND, THOUGHT, agent_script, tool_call
 from tests.testkit.scripted_server import ScriptedServer
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
@@ -33,10 +33,9 @@ def texts_of(events, kind):
     return [event for event in events if event.get("type") == kind]
 
 
-@pytest.mark.parametrize("server", ["claude"], indirect=True)
-def test_claude_code_runs_a_command_and_reports(js, server, home, work):
+def run_claude(js, url, home, work):
     environ = {
-        "ANTHROPIC_BASE_URL": server.url,
+        "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_AUTH_TOKEN": "x",
         "ANTHROPIC_MODEL": "script",
         "ANTHROPIC_SMALL_FAST_MODEL": "script",
@@ -49,13 +48,30 @@ def test_claude_code_runs_a_command_and_reports(js, server, home, work):
     done = js.run_cli(
         "claude", "-p", PROMPT, *options, "--dangerously-skip-permissions", environ=environ, home=home, cwd=work
     )
-    assert (work / PROOF).read_text() == "done\n"
     assert (done.last["type"], done.last["subtype"], done.last["result"]) == ("result", "success", AGENT_ANSWER)
+    return done
+
+
+@pytest.mark.parametrize("server", ["claude"], indirect=True)
+def test_claude_code_runs_a_command_and_reports(js, server, home, work):
+    done = run_claude(js, server.url, home, work)
+    assert (work / PROOF).read_text() == "done\n"
     assert done.last["usage"]["input_tokens"] > 0
     deltas = [event["event"] for event in texts_of(done.events, "stream_event")]
     assert deltas[0]["type"] == "message_start"
     # Its fallback after a stream that it could not read asks for whole answers.
     assert server.metric_sum("headrace_request_success_total") == 2
+
+
+def test_claude_code_runs_two_commands_of_one_answer_and_sends_its_thoughts_back(js, tmp_path, home, work):
+    calls = "\n".join(tool_call("Bash", json.dumps({"command": f"echo {name} > {name}.txt"})) for name in ("a", "b"))
+    script = [
+        {"text": AGENT_ANSWER, "match": {"last_role": "tool", "contains": THOUGHT}},
+        {"text": f"<think>\n{THOUGHT}\n</think>\n{calls}", "match": {"contains": PROMPT}, "chunk": "char"},
+    ]
+    with ScriptedServer(tmp_path, script, "--served-model-name", "script") as server:
+        run_claude(js, server.url, home, work)
+    assert [(work / f"{name}.txt").read_text() for name in ("a", "b")] == ["a\n", "b\n"]
 
 
 @pytest.mark.parametrize("server", ["qwen"], indirect=True)

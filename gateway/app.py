@@ -142,7 +142,7 @@ def _cors_headers(headers: Headers, allowed_origins: tuple[str, ...]) -> dict[st
         return {}
     return {
         "access-control-allow-origin": origin,
-        "access-control-allow-methods": "GET, POST, OPTIONS",
+        "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
         "access-control-allow-headers": headers.get("access-control-request-headers", "authorization, content-type"),
         "access-control-expose-headers": "x-request-id, request-id, x-headrace-warning, retry-after",
         "access-control-max-age": "600",

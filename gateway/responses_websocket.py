@@ -10,23 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
 
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.errors import GatewayError, InvalidRequest, NotFound, ShuttingDown, TooManyTurns
+from gateway.errors import GatewayError, InvalidRequest, NotFound, ShuttingDown
 from gateway.frame_socket import FrameSocket, frame_socket
 from gateway.outbox import Outbox
 from gateway.protocols.responses_request import ResponsesRequest, decode_request
 from gateway.protocols.responses_socket import (
-    MAX_ACTIVE,
-    MAX_LANES,
     LaneFrames,
     ResponseCreate,
     connection_limit_reached,
     decode_frame,
     steer_failed,
 )
+from gateway.responses_lanes import Job, LaneTable
 from gateway.responses_store import Context, parent_not_found
 from gateway.responses_turns import (
     OpenResponse,
@@ -38,49 +36,19 @@ from gateway.responses_turns import (
     whole_answer,
 )
 from gateway.service import Service
-from gateway.turn import LiveTurn
 from gateway.types import TurnFailed, TurnItem
 
 log = logging.getLogger("headrace.responses")
 
 _BATCH_BYTES = 64 * 1024
-_MAX_WAITING_FRAMES = 256
+# Answers that need no turn, waiting for a client that does not read.
+_MAX_CONTROL_BYTES = 1024 * 1024
 _CLOSE_FAULT = 1011
 
 
 async def serve_responses(service: Service, owner: str, scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.accept"})
     await ResponsesConnection(service, owner, frame_socket(scope, send), receive).run()
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    response_id: str
-    context: Context
-
-
-class _Lane:
-    """jobs: what the client asked for and has not been answered, oldest first; only the first may run."""
-
-    def __init__(self, stream_id: str | None) -> None:
-        self.frames = LaneFrames(stream_id)
-        self.jobs: deque[_Job] = deque()
-        self.latest: Remembered | None = None
-
-
-class _Job:
-    """One response.create. response and live are there once it runs."""
-
-    def __init__(self, lane: _Lane, create: ResponseCreate) -> None:
-        self.lane = lane
-        self.create = create
-        self.response: OpenResponse | None = None
-        self.recorder: Recorder | None = None
-        self.outbox: Outbox | None = None
-        self.live: LiveTurn | None = None
-        self.has_begun = False
-        self.is_silent = False  # for so long that a keepalive is due
-        self.last_sent_s = 0.0
 
 
 class ResponsesConnection:
@@ -92,11 +60,10 @@ class ResponsesConnection:
         self._owner = owner
         self._socket = socket
         self._receive = receive
-        self._lanes: dict[str | None, _Lane] = {}
-        self._startable: deque[_Lane] = deque()
-        self._active: set[_Job] = set()
+        self._lanes = LaneTable(self._config.max_connection_turns, self._config.max_body_bytes)
         self._control: deque[bytes] = deque()
-        self._ready: deque[_Job] = deque()
+        self._num_control_bytes = 0
+        self._ready: deque[Job] = deque()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._is_deaf = False  # nothing that is written reaches the client any more
@@ -113,7 +80,7 @@ class ResponsesConnection:
         finally:
             for helper in helpers:
                 helper.cancel()
-            live_turns = [job.live for job in self._active if job.live is not None]
+            live_turns = [job.live for job in self._lanes.active if job.live is not None]
             for live in live_turns:
                 live.stop()
             await asyncio.wait(helpers)
@@ -131,7 +98,7 @@ class ResponsesConnection:
             except GatewayError as error:
                 self._put(LaneFrames(None).error(error))
             # A client that sends without reading is not read either.
-            while len(self._control) > _MAX_WAITING_FRAMES and not self._is_deaf:
+            while self._num_control_bytes > _MAX_CONTROL_BYTES and not self._is_deaf:
                 self._room.clear()
                 await self._room.wait()
 
@@ -145,48 +112,31 @@ class ResponsesConnection:
             raise InvalidRequest(None, text, code="request_too_large")
         frame = decode_frame(data)
         if isinstance(frame, ResponseCreate):
-            self._create(frame)
+            self._create(frame, len(data))
         else:
             self._put(steer_failed(frame))
 
-    def _create(self, create: ResponseCreate) -> None:
+    def _create(self, create: ResponseCreate, num_bytes: int) -> None:
+        is_too_old = self._loop.time() - self._opened_s > self._config.responses_socket_age_s
         try:
-            self._check_limits(create.stream_id)
+            if is_too_old or self._service.admission.is_draining:
+                raise connection_limit_reached()
+            self._lanes.add(create, num_bytes)
         except GatewayError as error:
             self._put(LaneFrames(create.stream_id).error(error))
-            return
-        lane = self._lanes.setdefault(create.stream_id, _Lane(create.stream_id))
-        lane.jobs.append(_Job(lane, create))
-        if len(lane.jobs) == 1:
-            self._startable.append(lane)
-            self._start_next()
+        self._start_next()
 
-    def _check_limits(self, stream_id: str | None) -> None:
-        is_too_old = self._loop.time() - self._opened_s > self._config.responses_socket_age_s
-        if is_too_old or self._service.admission.is_draining:
-            raise connection_limit_reached()
-        num_named = len(self._lanes) - (None in self._lanes)
-        if stream_id is not None and stream_id not in self._lanes and num_named >= MAX_LANES:
-            message = f"A connection has {MAX_LANES} named lanes at most: use one of them, or another connection."
-            raise InvalidRequest("stream_id", message, code="too_many_streams")
-        num_jobs = sum(len(lane.jobs) for lane in self._lanes.values())
-        if num_jobs >= self._config.max_connection_turns:
-            message = f"{num_jobs} responses wait on this connection, as many as it takes (--max-connection-turns)."
-            raise TooManyTurns(message, retry_after_s=1.0)
-
-    # Lanes
+    # Responses
 
     def _start_next(self) -> None:
-        while self._startable and len(self._active) < MAX_ACTIVE:
-            job = self._startable.popleft().jobs[0]
-            self._active.add(job)
+        while (job := self._lanes.next_job()) is not None:
             try:
                 self._start(job)
             except GatewayError as error:
                 self._put(self._refuse(job, error))
-                self._leave(job)
+                self._lanes.leave(job)
 
-    def _start(self, job: _Job) -> None:
+    def _start(self, job: Job) -> None:
         """Raises GatewayError."""
         if self._service.admission.is_draining:
             # Here and not from the turn: the socket is about to close, and this goes out with what ended before.
@@ -200,27 +150,18 @@ class ResponsesConnection:
         job.outbox = Outbox(self._config.max_pending_chars, lambda: self._on_ready(job))
         job.live = self._service.runner.start(job.response.turn.chat, job.response.labels, job.outbox)
 
-    def _answer_whole(self, job: _Job) -> None:
+    def _answer_whole(self, job: Job) -> None:
         assert job.response is not None
         for frame in whole_answer(job.response):
             self._put(job.lane.frames.data(frame))
         self._remember(job, job.response)
-        self._leave(job)
-
-    def _leave(self, job: _Job) -> None:
-        """The job is answered. Lanes take turns when all places are taken."""
-        self._active.discard(job)
-        lane = job.lane
-        assert lane.jobs[0] is job
-        lane.jobs.popleft()
-        if lane.jobs:
-            self._startable.append(lane)
+        self._lanes.leave(job)
 
     def _find_parent(self, response_id: str) -> Context | None:
         """Raises InvalidRequest for a stored response that did not complete."""
-        for lane in self._lanes.values():
-            if lane.latest is not None and lane.latest.response_id == response_id:
-                return lane.latest.context
+        context = self._lanes.find(response_id)
+        if context is not None:
+            return context
         try:
             stored = self._service.responses.get(self._owner, response_id)
         except NotFound:
@@ -229,30 +170,31 @@ class ResponsesConnection:
             raise parent_not_found(response_id, f" It is {stored.source.status}.")
         return stored.context
 
-    def _remember(self, job: _Job, response: OpenResponse) -> None:
+    def _remember(self, job: Job, response: OpenResponse) -> None:
         remember(self._service.responses, response)
         status = response.encoder.status
         if status == "completed":
             context = context_of(response)
             assert context is not None
-            job.lane.latest = Remembered(response.labels.turn_id, context)
+            self._lanes.remember(job.lane, response.labels.turn_id, context)
         elif status == "failed":
-            job.lane.latest = None
+            self._lanes.forget(job.lane)
 
-    def _refuse(self, job: _Job, error: GatewayError) -> bytes:
+    def _refuse(self, job: Job, error: GatewayError) -> bytes:
         """An error instead of a response; the lane forgets where it was, as the client will."""
         if isinstance(error, ShuttingDown):
             error = connection_limit_reached()
-        job.lane.latest = None
+        self._lanes.forget(job.lane)
         return job.lane.frames.error(as_responses_error(error))
 
     # Writing
 
     def _put(self, data: bytes) -> None:
         self._control.append(data)
+        self._num_control_bytes += len(data)
         self._wake.set()
 
-    def _on_ready(self, job: _Job) -> None:
+    def _on_ready(self, job: Job) -> None:
         self._ready.append(job)
         self._wake.set()
 
@@ -262,7 +204,7 @@ class ResponsesConnection:
         while True:
             await asyncio.sleep(interval_s / 4)
             now_s = self._loop.time()
-            for job in self._active:
+            for job in self._lanes.active:
                 if job.has_begun and not job.is_silent and now_s - job.last_sent_s >= interval_s:
                     job.is_silent = True
                     self._on_ready(job)
@@ -291,18 +233,23 @@ class ResponsesConnection:
             batch: list[bytes] = []
             num_bytes = 0
             while (self._control or self._ready) and num_bytes < _BATCH_BYTES:
-                frames = [self._control.popleft()] if self._control else self._frames_of(self._ready.popleft())
+                frames = [self._take_control()] if self._control else self._frames_of(self._ready.popleft())
                 batch += frames
                 num_bytes += sum(map(len, frames))
             self._room.set()
             async with asyncio.timeout(self._config.slow_reader_timeout_s):
                 await self._socket.send_frames(batch, is_text=True)
 
-    def _frames_of(self, job: _Job) -> list[bytes]:
+    def _take_control(self) -> bytes:
+        data = self._control.popleft()
+        self._num_control_bytes -= len(data)
+        return data
+
+    def _frames_of(self, job: Job) -> list[bytes]:
         assert job.response is not None
         assert job.outbox is not None
         items = job.outbox.take()
-        is_silent, job.is_silent = job.is_silent and job in self._active, False
+        is_silent, job.is_silent = job.is_silent and job in self._lanes.active, False
         if not items and not is_silent:
             return []
         job.last_sent_s = self._loop.time()
@@ -311,11 +258,11 @@ class ResponsesConnection:
         frames = [frame for item in items for frame in self._encode(job, item)]
         if job.outbox.is_closed:
             # Before the last frame is out: who reads it may go on from there.
-            self._leave(job)
+            self._lanes.leave(job)
             self._start_next()
         return frames
 
-    def _encode(self, job: _Job, item: TurnItem) -> list[bytes]:
+    def _encode(self, job: Job, item: TurnItem) -> list[bytes]:
         assert job.response is not None
         assert job.recorder is not None
         lane_frames = job.lane.frames

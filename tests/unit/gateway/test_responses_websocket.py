@@ -266,6 +266,26 @@ async def test_more_responses_than_a_connection_may_hold_are_refused_at_once():
             check_order(await client.answer("l"))
 
 
+async def test_large_requests_do_not_pile_up_while_they_wait():
+    engine = FakeEngine()
+    async with connected(model_backend(engine), max_body_bytes=1000) as (_, client):
+        for i in range(6):
+            await client.send(stream_id="l", input=f"{i}" * 800)
+        refusals = [await client.error("l") for _ in range(2)]
+        assert [refused["status"] for refused in refusals] == [429, 429]
+        for i in range(4):
+            finish((await live_tokens(engine, 1))[f"{i}" * 800])
+            check_order(await client.answer("l"))
+
+
+async def test_lanes_forget_the_oldest_when_they_remember_too_much():
+    async with connected(talking(), max_body_bytes=1000) as (_, client):
+        responses = [await client.response(f"l{i}", input="x" * 800, store=False) for i in range(12)]
+        await client.send(stream_id="l0", input="y", previous_response_id=responses[0]["id"])
+        assert (await client.error("l0"))["error"]["code"] == "previous_response_not_found"
+        await client.response("l0", input="y", store=False, previous_response_id=responses[11]["id"])
+
+
 # Frames
 
 
@@ -448,7 +468,8 @@ async def test_a_socket_that_cannot_be_written_ends_its_connection(error, is_abo
         socket = StuckSocket(error)
         connection = ResponsesConnection(gateway.app._service, "", socket, inbox.get)
         running = asyncio.create_task(connection.run())
-        for _ in range(600):
+        # More errors than may wait for the client: it is not read any more until the connection ends.
+        for _ in range(8000):
             inbox.put_nowait({"type": "websocket.receive", "text": "{}"})
         inbox.put_nowait({"type": "websocket.receive", "text": '{"type":"response.create","input":"Hi"}'})
         inbox.put_nowait({"type": "websocket.disconnect", "code": 1006})

@@ -1,0 +1,126 @@
+"""The lanes of one Responses socket: what waits in them, what may run, and what each remembers. No I/O, no clocks.
+
+A lane answers its jobs in order; only its first may run, and of all lanes MAX_ACTIVE. Lanes that wait for a place take
+turns. What waits and what is remembered is bounded in bytes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from gateway.errors import InvalidRequest, TooManyTurns
+from gateway.outbox import Outbox
+from gateway.protocols.responses_socket import MAX_ACTIVE, MAX_LANES, LaneFrames, ResponseCreate
+from gateway.responses_store import Context
+from gateway.responses_turns import OpenResponse, Recorder
+from gateway.turn import LiveTurn
+
+_RETRY_AFTER_S = 1.0
+# Bounds of one connection, in bodies of the largest size.
+_MAX_WAITING_BODIES = 4
+_MAX_REMEMBERED_BODIES = 8
+
+
+class Lane:
+    """jobs: what the client asked for and has not been answered, oldest first."""
+
+    def __init__(self, stream_id: str | None) -> None:
+        self.frames = LaneFrames(stream_id)
+        self.jobs: deque[Job] = deque()
+
+
+class Job:
+    """One response.create. What is None is there once it runs."""
+
+    def __init__(self, lane: Lane, create: ResponseCreate, num_bytes: int) -> None:
+        self.lane = lane
+        self.create = create
+        self.num_bytes = num_bytes
+        self.response: OpenResponse | None = None
+        self.recorder: Recorder | None = None
+        self.outbox: Outbox | None = None
+        self.live: LiveTurn | None = None
+        self.has_begun = False
+        self.is_silent = False  # for so long that a keepalive is due
+        self.last_sent_s = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    response_id: str
+    context: Context
+
+
+class LaneTable:
+    """All lanes of a connection. A lane that was named once stays."""
+
+    def __init__(self, max_jobs: int, max_body_bytes: int) -> None:
+        self._max_jobs = max_jobs
+        self._max_waiting_bytes = _MAX_WAITING_BODIES * max_body_bytes
+        self._max_remembered_bytes = _MAX_REMEMBERED_BODIES * max_body_bytes
+        self._lanes: dict[str | None, Lane] = {}
+        self._startable: deque[Lane] = deque()
+        self._latest: OrderedDict[Lane, _Latest] = OrderedDict()
+        self._num_jobs = 0
+        self._num_waiting_bytes = 0
+        self.active: set[Job] = set()
+
+    def add(self, create: ResponseCreate, num_bytes: int) -> None:
+        """Raises InvalidRequest for a lane too many, TooManyTurns for a job too many."""
+        self._check(create.stream_id, num_bytes)
+        lane = self._lanes.setdefault(create.stream_id, Lane(create.stream_id))
+        lane.jobs.append(Job(lane, create, num_bytes))
+        self._num_jobs += 1
+        self._num_waiting_bytes += num_bytes
+        if len(lane.jobs) == 1:
+            self._startable.append(lane)
+
+    def _check(self, stream_id: str | None, num_bytes: int) -> None:
+        num_named = len(self._lanes) - (None in self._lanes)
+        if stream_id is not None and stream_id not in self._lanes and num_named >= MAX_LANES:
+            message = f"A connection has {MAX_LANES} named lanes at most: use one of them, or another connection."
+            raise InvalidRequest("stream_id", message, code="too_many_streams")
+        if self._num_jobs >= self._max_jobs:
+            message = f"{self._num_jobs} responses wait on this connection, as many as it takes"
+            raise TooManyTurns(f"{message} (--max-connection-turns).", retry_after_s=_RETRY_AFTER_S)
+        if self._num_jobs and self._num_waiting_bytes + num_bytes > self._max_waiting_bytes:
+            message = f"Responses of {self._num_waiting_bytes} bytes wait on this connection, as many as it takes."
+            raise TooManyTurns(message, retry_after_s=_RETRY_AFTER_S)
+
+    def next_job(self) -> Job | None:
+        """A job that may run now; it counts as active until it leaves."""
+        if not self._startable or len(self.active) >= MAX_ACTIVE:
+            return None
+        job = self._startable.popleft().jobs[0]
+        self.active.add(job)
+        return job
+
+    def leave(self, job: Job) -> None:
+        """The job is answered."""
+        self.active.discard(job)
+        lane = job.lane
+        assert lane.jobs[0] is job
+        lane.jobs.popleft()
+        self._num_jobs -= 1
+        self._num_waiting_bytes -= job.num_bytes
+        if lane.jobs:
+            self._startable.append(lane)
+
+    def find(self, response_id: str) -> Context | None:
+        for latest in self._latest.values():
+            if latest.response_id == response_id:
+                return latest.context
+        return None
+
+    def remember(self, lane: Lane, response_id: str, context: Context) -> None:
+        """In place of what the lane had before. When all lanes together are too much, the oldest forget."""
+        self._latest[lane] = _Latest(response_id, context)
+        self._latest.move_to_end(lane)
+        num_bytes = sum(latest.context.num_chain_bytes for latest in self._latest.values())
+        while num_bytes > self._max_remembered_bytes and len(self._latest) > 1:
+            _, dropped = self._latest.popitem(last=False)
+            num_bytes -= dropped.context.num_chain_bytes
+
+    def forget(self, lane: Lane) -> None:
+        self._latest.pop(lane, None)

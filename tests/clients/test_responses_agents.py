@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.testkit.agent_settings import OPENCODE, OPENCODE_ENVIRON, PI, PI_ENVIRON, opencode_settings, pi_settings
 from tests.testkit.client_script import AGENT_ANSWER, PROOF, SHELL_COMMAND, agent_script
 from tests.testkit.scripted_server import ScriptedServer
 
@@ -16,20 +17,6 @@ SHELL_TOOLS = {
     "opencode": ("bash", {"command": SHELL_COMMAND, "description": "Leave a proof"}),
     "pi": ("bash", {"command": SHELL_COMMAND}),
 }
-
-
-@pytest.fixture
-def home(tmp_path):
-    home = tmp_path / "home"
-    home.mkdir()
-    return home
-
-
-@pytest.fixture
-def work(tmp_path):
-    work = tmp_path / "work"
-    work.mkdir()
-    return work
 
 
 @pytest.fixture
@@ -80,20 +67,8 @@ def test_codex_falls_back_to_event_streams_where_websockets_are_off(js, server, 
 
 @pytest.mark.parametrize("server", [["opencode"]], indirect=True)
 def test_opencode_runs_a_command_and_reports(js, server, home, work):
-    model = {"name": "script", "limit": {"context": 100_000, "output": 4096}}
-    options = {"baseURL": f"{server.url}/v1", "apiKey": "x"}
-    provider = {"npm": "@ai-sdk/openai", "options": options, "models": {"script": model}}
-    config = {
-        "provider": {"gw": provider},
-        "small_model": "gw/script",
-        "autoupdate": False,
-        "permission": {"*": "allow"},
-    }
-    (work / "opencode.json").write_text(json.dumps(config))
-    environ = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
-    done = js.run_cli(
-        "opencode", "run", "--format", "json", "-m", "gw/script", PROMPT, environ=environ, home=home, cwd=work
-    )
+    opencode_settings(work, "@ai-sdk/openai", f"{server.url}/v1")
+    done = js.run_cli(*OPENCODE, PROMPT, environ=OPENCODE_ENVIRON, home=home, cwd=work)
     assert (work / PROOF).read_text() == "done\n"
     texts = [event["part"]["text"] for event in done.events if event.get("type") == "text"]
     assert texts[-1] == AGENT_ANSWER
@@ -102,13 +77,8 @@ def test_opencode_runs_a_command_and_reports(js, server, home, work):
 
 @pytest.mark.parametrize("server", [["pi"]], indirect=True)
 def test_pi_runs_a_command_and_reports(js, server, home, work):
-    model = {"id": "script", "name": "script", "contextWindow": 100_000, "maxTokens": 4096}
-    provider = {"baseUrl": f"{server.url}/v1", "api": "openai-responses", "apiKey": "x", "models": [model]}
-    settings = home / ".pi" / "agent"
-    settings.mkdir(parents=True)
-    (settings / "models.json").write_text(json.dumps({"providers": {"gw": provider}}))
-    options = ["-p", "--mode", "json", "--provider", "gw", "--model", "script", "--no-session"]
-    done = js.run_cli("pi", *options, PROMPT, environ={"PI_OFFLINE": "1"}, home=home, cwd=work)
+    pi_settings(home, "openai-responses", f"{server.url}/v1")
+    done = js.run_cli(*PI, PROMPT, environ=PI_ENVIRON, home=home, cwd=work)
     assert (work / PROOF).read_text() == "done\n"
     message = [event for event in done.events if event.get("type") == "message_end"][-1]["message"]
     assert [part["text"] for part in message["content"] if part["type"] == "text"] == [AGENT_ANSWER]

@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.responses_websocket import ResponsesConnection
-from gateway.scripted import ScriptLine
+from gateway.scripted import Match, ScriptLine
 from inference.errors import QueueFull
 from inference.types import TokenChunk
 from tests.testkit.gateway_kit import ByteTokenizer, FakeEngine, model_backend, running_gateway, scripted, token_chunks
@@ -437,6 +437,19 @@ async def test_a_wrong_key_is_refused_before_the_upgrade():
         with pytest.raises(InvalidStatus) as refused:
             await open_socket(gateway)
         assert refused.value.response.status_code == 401
+
+
+async def test_a_client_that_stops_reading_loses_its_connection_and_holds_up_nobody():
+    backend = scripted(ScriptLine("x" * 20_000_000, chunk=200_000, match=Match(contains="big")), "Small.")
+    async with running_gateway(backend, slow_reader_timeout_s=0.3) as gateway:
+        stuck = await connect(f"ws://127.0.0.1:{gateway.port}/v1/responses", proxy=None, max_queue=1)
+        await Client(stuck).send(input="big")
+        async with open_socket(gateway) as socket:
+            assert (await Client(socket).response(input="Hi"))["status"] == "completed"
+        await gateway.settled()
+        with pytest.raises(ConnectionClosed):
+            while True:
+                await asyncio.wait_for(stuck.recv(), 10)
 
 
 class StuckSocket:

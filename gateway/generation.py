@@ -80,6 +80,7 @@ class _Choice:
         self._min_tokens = prepared.params.min_tokens
         self._stop = StopFilter(stop.strings, include=stop.include)
         self._stops_after_call = stop.after_call
+        self._holds_nothing = not stop.strings and not stop.after_call and prepared.params.logprobs is None
         self._logprobs = _PendingLogprobs()
         self._parser: StreamParser | None = None
         if prepared.dialect is not None:
@@ -92,6 +93,12 @@ class _Choice:
         self.is_finished = False
 
     def feed(self, piece: TextPiece) -> list[TurnEvent | TurnText]:
+        if self._parser is not None and self._holds_nothing and piece.finish_reason is None and not piece.logprobs:
+            # What comes once a token: nothing to hold back, nothing to end.
+            self.num_tokens += piece.num_tokens
+            parsed = self._parser.feed(piece.text, piece.token_ids or None)
+            self._count(piece.num_tokens, parsed)
+            return [TurnEvent(self._index, event) for event in parsed]
         self.num_tokens += piece.num_tokens
         may_stop = self.num_tokens >= self._min_tokens
         text = self._stop.feed(piece.text) if may_stop else self._stop.flush() + piece.text

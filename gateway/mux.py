@@ -169,7 +169,8 @@ class Stream:
         if not channel.is_ready:
             channel.is_ready = True
             self._ready.append(channel)
-            if self.on_wake is not None:
+            # The writer takes until there is nothing, so it needs to hear of the first only.
+            if self.on_wake is not None and len(self._ready) == 1:
                 self.on_wake()
 
     def next_frames(self) -> list[bytes] | None:
@@ -182,7 +183,9 @@ class Stream:
         if self._channels.get(channel.id) is not channel:
             return frames
         for item in channel.outbox.take():
-            frames += [frame.data for frame in channel.encoder.encode(item)]
+            data = channel.encoder.data(item)
+            if data is not None:
+                frames.append(data)
             if isinstance(item, (TurnDone, TurnFailed)):
                 self._keep(channel, frames)
                 # Before the last frame is out: who reads it may use the id again.

@@ -15,11 +15,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway import __version__
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.frame_socket import LOST, FrameSocket, frame_socket
 from gateway.mux import Stream
 from gateway.protocols import native
 from gateway.protocols.native_codec import Codec, negotiate
 from gateway.service import Service
-from gateway.frame_socket import LOST, FrameSocket, frame_socket
 from gateway.streams import Carrier
 
 log = logging.getLogger("headrace.native")
@@ -30,6 +30,8 @@ _BATCH_BYTES = 64 * 1024
 # RFC 6455, section 7.4.2: 4000 to 4999 are for private use.
 SUPERSEDED = 4001
 _CLOSE_TIMEOUT_S = 1.0
+# A system call a write costs as much as ten tokens. One stream alone never waits for this.
+_WRITE_INTERVAL_S = 0.001
 
 
 async def serve_native(service: Service, owner: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -191,12 +193,18 @@ class NativeConnection(Carrier):
         self._wake.set()
 
     async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
+            written_s = 0.0
             while True:
                 await self._wake.wait()
+                early_s = written_s + _WRITE_INTERVAL_S - loop.time()
+                if early_s > 0:
+                    await asyncio.sleep(early_s)
                 self._wake.clear()
                 while frames := self._next_batch():
                     await self._socket.send_frames(frames, self._codec.is_text)
+                written_s = loop.time()
         except OSError:
             # The client is gone; the reader hears of it as well and ends the connection.
             pass

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import cast
 
 from gateway.errors import GatewayError
 from gateway.pending_text import PendingText, merge_key, text_of
 from gateway.types import TurnDone, TurnEvent, TurnFailed, TurnItem, TurnText
-from stream_parser.events import Finish, ToolCallEnd, ToolCallStart
+from stream_parser.events import ContentDelta, Finish, ToolCallEnd, ToolCallStart
 
 # Above what an engine gives at once when it reports several steps together: those are no sign of a slow reader.
 _MERGE_AFTER_ITEMS = 64
@@ -37,6 +38,8 @@ class Outbox:
         self._room = asyncio.Event()
         self._room.set()
         self._cut: _CutCalls | None = None
+        # Nothing has merged, nothing is full, and no credit counts.
+        self._is_plain = credit_chars is None
         self.is_closed = False
 
     @property
@@ -51,7 +54,17 @@ class Outbox:
     def put(self, item: TurnItem) -> None:
         """Never blocks. After the turn's last item (TurnDone, TurnFailed) nothing more is taken."""
         assert not self.is_closed
-        was_empty = not self._items
+        items = self._items
+        if type(item) is TurnEvent and type(item.event) is ContentDelta and self._is_plain:
+            # What comes once a token, for a reader that keeps up.
+            items.append(item)
+            self._num_chars += _ITEM_COST_CHARS + len(item.event.text)
+            if len(items) == 1:
+                self._on_ready()
+            if len(items) >= _MERGE_AFTER_ITEMS or self._num_chars > self._max_pending_chars:
+                self._leave_plain()
+            return
+        was_empty = not items
         if self._cut is not None:
             kept = self._cut.keep(item)
             if kept is None:
@@ -64,10 +77,14 @@ class Outbox:
                 self._drop_starved()
             self._append(item, 0)
             self.is_closed = isinstance(item, (TurnDone, TurnFailed))
-        if self.is_full:
-            self._room.clear()
+        self._leave_plain()
         if was_empty or self.is_closed:
             self._on_ready()
+
+    def _leave_plain(self) -> None:
+        self._is_plain = False
+        if self.is_full:
+            self._room.clear()
 
     def grant(self, num_chars: int) -> None:
         """More credit. Without effect on an outbox that was not made with any."""
@@ -133,13 +150,18 @@ class Outbox:
 
     def take(self) -> list[TurnItem]:
         """Everything that may go, in order."""
-        if self._credit_chars is None:
-            items = [item.take_all() if isinstance(item, PendingText) else item for item in self._items]
-            self._items.clear()
-            self._num_chars = 0
-        else:
+        if self._credit_chars is not None:
             items = self._take_credited()
-        self._let_in()
+            self._let_in()
+            return items
+        if self._is_plain:
+            items = cast("list[TurnItem]", list(self._items))
+        else:
+            items = [item.take_all() if isinstance(item, PendingText) else item for item in self._items]
+            self._room.set()
+            self._is_plain = self._cut is None
+        self._items.clear()
+        self._num_chars = 0
         return items
 
     def _take_credited(self) -> list[TurnItem]:

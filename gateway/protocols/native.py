@@ -205,55 +205,60 @@ class NativeEncoder:
         self.seq = 0
 
     def encode(self, item: TurnItem) -> list[Frame]:
+        data = self.data(item)
+        return [] if data is None else [Frame(data)]
+
+    def data(self, item: TurnItem) -> bytes | None:
+        """The bytes of the one frame that an item makes, if it makes any."""
         match item:
             case TurnEvent(event=event):
-                return self._encode_event(event)
+                return self._event(event)
             case TurnStarted():
-                return [self._created()]
+                return self._created()
             case TurnDone(usage=usage):
-                return [self._frame("turn.done", finish_reason=self._finish_reason, usage=usage_object(usage))]
+                return self._frame("turn.done", finish_reason=self._finish_reason, usage=usage_object(usage))
             case TurnFailed(error=error):
-                return [self._frame("turn.error", error=error_object(error))]
+                return self._frame("turn.error", error=error_object(error))
             case TurnText():
                 raise AssertionError("native turns are parsed")
             case _:
                 assert_never(item)
 
-    def _created(self) -> Frame:
+    def _created(self) -> bytes:
         labels = self._labels
         named = {"id": labels.turn_id, "model": labels.model, "created": labels.created_s}
         return self._frame("turn.created", **named, **self._warnings)
 
-    def _encode_event(self, event: Event) -> list[Frame]:
+    def _event(self, event: Event) -> bytes | None:
         match event:
             case ContentDelta(text=text):
-                return [self._delta(self._heads[ContentDelta], text)]
+                return self._delta(self._heads[ContentDelta], text)
             case ReasoningDelta(text=text):
-                return [self._delta(self._heads[ReasoningDelta], text)]
+                return self._delta(self._heads[ReasoningDelta], text)
             case ToolCallStart(index=index, id=call_id, name=name):
-                return [self._frame("tool_call.start", index=index, id=call_id, name=name)]
+                return self._frame("tool_call.start", index=index, id=call_id, name=name)
             case ToolCallDelta(index=index, arguments=arguments):
-                return [self._delta(self._heads[ToolCallDelta], arguments, index)]
+                return self._delta(self._heads[ToolCallDelta], arguments, index)
             case ToolCallEnd(index=index, arguments=arguments, outcome=outcome, reason=reason):
                 end = {"index": index, "arguments": arguments, "outcome": outcome, "reason": reason or None}
-                return [self._frame("tool_call.end", **end)]
+                return self._frame("tool_call.end", **end)
             case Finish(reason=reason):
                 # Goes out with the usage, in turn.done.
                 self._finish_reason = reason
-                return []
+                return None
             case _:
                 assert_never(event)
 
-    def _frame(self, kind: str, **fields: Any) -> Frame:
-        frame = Frame(self._codec.dump({"type": kind, "turn": self._turn, "seq": self.seq, **fields}))
+    def _frame(self, kind: str, **fields: Any) -> bytes:
+        data = self._codec.dump({"type": kind, "turn": self._turn, "seq": self.seq, **fields})
         self.seq += 1
-        return frame
+        return data
 
-    def _delta(self, head: DeltaHead, text: str, index: int | None = None) -> Frame:
+    def _delta(self, head: DeltaHead, text: str, index: int | None = None) -> bytes:
         """The frames that come once a token."""
-        frame = Frame(self._codec.delta(head, self.seq, text, index))
+        data = self._codec.delta(head, self.seq, text, index)
         self.seq += 1
-        return frame
+        return data
 
 
 _DELTAS: Mapping[type[ContentDelta | ReasoningDelta | ToolCallDelta], tuple[str, str]] = {

@@ -58,7 +58,9 @@ class Result:
 def main() -> None:
     args = _arguments()
     names = ("loop", "http", "frames")
-    variants = [dict(zip(names, values, strict=True)) for values in itertools.product(args.loop, args.http, args.frames)]
+    variants = [
+        dict(zip(names, values, strict=True)) for values in itertools.product(args.loop, args.http, args.frames)
+    ]
     results = [measure(args, variant) for _ in range(args.rounds) for variant in variants]
     _report(args, results)
     if any(result.faults for result in results):
@@ -70,7 +72,9 @@ def measure(args: argparse.Namespace, variant: dict[str, str]) -> Result:
     options = {**variant, "rate": args.rate, "streams": num_streams, "profile": args.profile, "engine_only": 0}
     engine_s = min(args.seconds, 4.0)
     bare = {**options, "engine_only": engine_s, "profile": False}
-    output = subprocess.run([sys.executable, str(_SERVER), json.dumps(bare)], capture_output=True, check=True, text=True)
+    output = subprocess.run(
+        [sys.executable, str(_SERVER), json.dumps(bare)], capture_output=True, check=True, text=True
+    )
     engine_us = float(json.loads(output.stdout)["us_a_token"])
 
     server = subprocess.Popen([sys.executable, str(_SERVER), json.dumps(options)], stdout=subprocess.PIPE, text=True)
@@ -160,7 +164,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--event-streams", type=int, default=200)
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--loop", type=_words, default=["asyncio"])
+    parser.add_argument("--loop", type=_words, default=["uvloop"])
     parser.add_argument("--http", type=_words, default=["httptools"])
     parser.add_argument("--frames", type=_words, default=["batch"])
     parser.add_argument("--rounds", type=int, default=1)

@@ -21,7 +21,7 @@ from gateway.app import GatewayApp
 from gateway.config import GatewayConfig
 from gateway.frame_socket import EXTENSION
 from gateway.serve import GatewayServer, listen
-from tests.testkit.paced_engine import PacedBackend, PacedPieces
+from tests.testkit.paced_engine import PacedBackend, PacedPieces, StepClock
 
 
 async def serve(options: dict[str, Any]) -> None:
@@ -51,9 +51,11 @@ async def drain_engine(options: dict[str, Any]) -> None:
     interval_s = 1 / options["rate"]
     num_streams, num_tokens = options["streams"], int(options["rate"] * options["engine_only"])
 
+    clock = StepClock()
+
     async def read(stream: int) -> None:
         delay_s = stream * 0.618034 % 1 * interval_s
-        async for _ in PacedPieces(stream, num_tokens, interval_s, delay_s, lambda number: None):
+        async for _ in PacedPieces(clock, stream, num_tokens, interval_s, delay_s, lambda number: None):
             pass
 
     started_s = time.process_time()

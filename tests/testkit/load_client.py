@@ -41,7 +41,9 @@ class Tally:
         for found in _TOKEN.finditer(text):
             owner, index, due_us = found.groups()
             if int(owner) != stream or int(index) != self.expected.get(stream, 0):
-                self.fault(f"stream {stream}: token {owner.decode()}:{index.decode()} came, not {self.expected.get(stream)}")
+                self.fault(
+                    f"stream {stream}: token {owner.decode()}:{index.decode()} came, not {self.expected.get(stream)}"
+                )
             self.expected[stream] = int(index) + 1
             self.num_tokens += 1
             if self.is_measuring:

@@ -10,6 +10,7 @@ from typing import Any
 
 import ormsgpack
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from gateway.protocols.native_codec import MSGPACK
@@ -71,6 +72,14 @@ class NativeClient:
             frame = await self.recv()
             if frame["type"] in ("turn.done", "turn.error"):
                 waiting.discard(frame["turn"])
+
+    async def frames_until_closed(self) -> AsyncIterator[dict[str, Any]]:
+        """What still comes, up to the connection's end."""
+        while True:
+            try:
+                yield await self.recv()
+            except ConnectionClosed:
+                return
 
     async def nothing_comes(self) -> None:
         """The answer to a ping is the next frame, so nothing else was ready before it."""

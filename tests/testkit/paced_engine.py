@@ -1,8 +1,8 @@
-"""A scripted engine for load: stamped tokens at a steady rate, so that a client can tell what came late, twice or astray.
+"""A scripted engine for load: stamped tokens at a steady rate, so that a client can tell what is late, twice or astray.
 
-A turn whose message is `load STREAM NUM_TOKENS` is answered with that many tokens ` STREAM:INDEX:DUE_US`, due at absolute
-times of CLOCK_MONOTONIC, which all processes of a machine share. A token that is given late is stamped with when it was
-due: what the event loop adds is counted as well.
+A turn whose message is `load STREAM NUM_TOKENS` is answered with that many tokens ` STREAM:INDEX:DUE_US`, due at
+absolute times of CLOCK_MONOTONIC, which all processes of a machine share. A token that is given late is stamped with
+when it was due: what the event loop adds is counted as well.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class PacedBackend(ScriptedBackend):
     def __init__(self, rate_hz: float) -> None:
         super().__init__((ScriptLine("", repeat=True),))
         self._interval_s = 1 / rate_hz
+        self._clock = StepClock()
         self._orders: dict[str, tuple[int, int]] = {}
         self._phases = itertools.count()
 
@@ -35,15 +36,51 @@ class PacedBackend(ScriptedBackend):
         stream, num_tokens = self._orders.pop(prepared.turn_id)
         # Spread over the interval, as streams that began at different times are.
         phase = next(self._phases) * 0.618034 % 1
-        return PacedPieces(stream, num_tokens, self._interval_s, phase * self._interval_s, self._add_running)
+        delay_s = phase * self._interval_s
+        return PacedPieces(self._clock, stream, num_tokens, self._interval_s, delay_s, self._add_running)
+
+
+class StepClock:
+    """Steps of a millisecond, each of which wakes all whose time has come: an engine too tells many streams at once."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+        self._loop = asyncio.get_event_loop()
+        self._next_step = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.time = self._loop.time
+
+    def wait_until(self, due_s: float) -> asyncio.Future[None]:
+        step = max(int(due_s * 1000) + 1, self._next_step)
+        due = self._loop.create_future()
+        self._waiting.setdefault(step, []).append(due)
+        if self._timer is None:
+            self._next_step = step
+            self._timer = self._loop.call_at(step / 1000, self._step)
+        return due
+
+    def _step(self) -> None:
+        now = int(self.time() * 1000)
+        while self._next_step <= now:
+            for due in self._waiting.pop(self._next_step, ()):
+                if not due.done():
+                    due.set_result(None)
+            self._next_step += 1
+        self._timer = self._loop.call_at(self._next_step / 1000, self._step) if self._waiting else None
 
 
 class PacedPieces:
     def __init__(
-        self, stream: int, num_tokens: int, interval_s: float, delay_s: float, add_running: Callable[[int], None]
+        self,
+        clock: StepClock,
+        stream: int,
+        num_tokens: int,
+        interval_s: float,
+        delay_s: float,
+        add_running: Callable[[int], None],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._due_s = self._loop.time() + delay_s
+        self._clock = clock
+        self._due_s = clock.time() + delay_s
         self._interval_s = interval_s
         self._texts = _texts(stream, num_tokens)
         self._num_left = num_tokens
@@ -57,9 +94,7 @@ class PacedPieces:
     async def __anext__(self) -> TextPiece:
         if self._num_left == 0:
             raise StopAsyncIteration
-        due = self._loop.create_future()
-        self._loop.call_at(self._due_s, _wake, due)
-        await due
+        await self._clock.wait_until(self._due_s)
         text = f"{next(self._texts)}{int(self._due_s * 1e6)}"
         self._due_s += self._interval_s
         self._num_left -= 1
@@ -69,11 +104,6 @@ class PacedPieces:
         if self._is_open:
             self._is_open = False
             self._add_running(-1)
-
-
-def _wake(due: asyncio.Future[None]) -> None:
-    if not due.done():
-        due.set_result(None)
 
 
 def _texts(stream: int, num_tokens: int) -> Iterator[str]:

@@ -32,12 +32,12 @@ async def test_both_encodings_say_the_same():
 
 
 async def test_a_subprotocol_that_is_not_known_is_not_accepted_and_json_is_spoken():
-    async with running_gateway(scripted(*LINES)) as gateway:
-        async with native_client(gateway, subprotocols=("other.v7",)) as client:
-            assert client.socket.subprotocol is None
-            await client.create("t")
-            await client.ended("t")
-            assert client.text("t") == "Hello."
+    offered = ("other.v7",)
+    async with running_gateway(scripted(*LINES)) as gateway, native_client(gateway, subprotocols=offered) as client:
+        assert client.socket.subprotocol is None
+        await client.create("t")
+        await client.ended("t")
+        assert client.text("t") == "Hello."
 
 
 async def test_a_msgpack_stream_is_resumed_like_a_json_one():
@@ -51,31 +51,30 @@ async def test_a_msgpack_stream_is_resumed_like_a_json_one():
             assert client.kinds("t")[-2:] == ["tool_call.end", "turn.done"]
 
 
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        ("{}", "invalid_frame"),
-        (b"", "invalid_msgpack"),
-        (b"\xc1", "invalid_msgpack"),
-        (b"\x81\x01\x02", "invalid_msgpack"),
-        (b"\x81\xa1\xff\x01", "invalid_msgpack"),
-        (b"\xd6\xff\x00\x00\x00\x01", "invalid_msgpack"),
-        (b"\x91" * 100_000, "invalid_msgpack"),
-        (ormsgpack.packb([]), "invalid_type"),
-        (ormsgpack.packb({"type": "ping", "x": b"bytes"}), "invalid_msgpack"),
-        (ormsgpack.packb({"type": "ping", "x": [{"y": float("nan")}]}), "invalid_msgpack"),
-        (ormsgpack.packb({"type": "ping", "nonce": 1.5}), "invalid_type"),
-        (ormsgpack.packb({"type": "nothing"}), "invalid_value"),
-    ],
-    ids=lambda value: str(value)[:30],
-)
-async def test_what_is_no_frame_is_an_error_of_the_connection(data, code):
-    async with running_gateway(scripted(*LINES)) as gateway:
-        async with native_client(gateway, subprotocols=(SUBPROTOCOL,)) as client:
+BAD_FRAMES: list[tuple[str | bytes, str]] = [
+    ("{}", "invalid_frame"),
+    (b"", "invalid_msgpack"),
+    (b"\xc1", "invalid_msgpack"),
+    (b"\x81\x01\x02", "invalid_msgpack"),
+    (b"\x81\xa1\xff\x01", "invalid_msgpack"),
+    (b"\xd6\xff\x00\x00\x00\x01", "invalid_msgpack"),
+    (b"\x91" * 100_000, "invalid_msgpack"),
+    (ormsgpack.packb([]), "invalid_type"),
+    (ormsgpack.packb({"type": "ping", "x": b"bytes"}), "invalid_msgpack"),
+    (ormsgpack.packb({"type": "ping", "x": [{"y": float("nan")}]}), "invalid_msgpack"),
+    (ormsgpack.packb({"type": "ping", "nonce": 1.5}), "invalid_type"),
+    (ormsgpack.packb({"type": "nothing"}), "invalid_value"),
+]
+
+
+async def test_what_is_no_frame_is_an_error_of_the_connection_which_stays():
+    offered = (SUBPROTOCOL,)
+    async with running_gateway(scripted(*LINES)) as gateway, native_client(gateway, subprotocols=offered) as client:
+        for data, code in BAD_FRAMES:
             await client.send(data)
-            assert (await client.until("error"))["error"]["code"] == code
-            await client.create("t")
-            await client.ended("t")
+            assert ((await client.until("error"))["error"]["code"], data) == (code, data)
+        await client.create("t")
+        await client.ended("t")
 
 
 def test_deep_nesting_is_refused_before_anything_walks_it():

@@ -1,6 +1,5 @@
 """Sessions: the server keeps the conversation, and the next prompt is the last one, the raw output and what is new."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -231,6 +230,6 @@ def test_a_turn_that_ended_before_its_prompt_was_made_changes_nothing():
     _, recorder = store.begin("me", "a", turn("x"), False)
     recorder.done()
     assert len(store) == 0
+    run(store, "b", "x")
     with pytest.raises(InvalidRequest):
-        run(store, "b", "x")
         store.begin("me", "b", ChatTurn("other", turn("x").messages, SamplingParams()), True)

@@ -59,3 +59,26 @@ def test_streamed_and_whole_answers_are_the_same_message(case):
             # Cut off: the stream has what came, the body what can be read of it.
             block["input"] = whole["input"]
     assert streamed == case["body"]
+
+
+GOOD = next(case.values[0]["sse"] for case in CASES if case.id == "text, then two parallel calls")
+
+
+@pytest.mark.parametrize("left_out", range(len(GOOD)), ids=lambda i: f"{i} {GOOD[i].splitlines()[0]}")
+def test_the_order_rules_miss_any_event_that_is_left_out(left_out):
+    with pytest.raises((AssertionError, ValueError)):
+        check_messages_stream("".join(GOOD[:left_out] + GOOD[left_out + 1 :]))
+
+
+@pytest.mark.parametrize("again", [i for i, frame in enumerate(GOOD) if "text_delta" not in frame])
+def test_the_order_rules_see_any_event_that_comes_twice(again):
+    with pytest.raises((AssertionError, ValueError, IndexError)):
+        check_messages_stream("".join(GOOD[: again + 1] + GOOD[again:]))
+
+
+def test_a_ping_may_come_anywhere_but_after_the_end():
+    ping = 'event: ping\ndata: {"type": "ping"}\n\n'
+    for i in range(len(GOOD)):
+        check_messages_stream("".join([*GOOD[:i], ping, *GOOD[i:]]))
+    with pytest.raises(AssertionError, match="after the end"):
+        check_messages_stream("".join([*GOOD, ping]))

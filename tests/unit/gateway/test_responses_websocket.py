@@ -448,8 +448,12 @@ async def test_a_client_that_stops_reading_loses_its_connection_and_holds_up_nob
             assert (await Client(socket).response(input="Hi"))["status"] == "completed"
         await gateway.settled()
         with pytest.raises(ConnectionClosed):
-            while True:
-                await asyncio.wait_for(stuck.recv(), 10)
+            await asyncio.wait_for(read_everything(stuck), 10)
+
+
+async def read_everything(socket):
+    while True:
+        await socket.recv()
 
 
 class StuckSocket:

@@ -6,7 +6,6 @@ here; a value nobody needs is skipped by a scanner too, so long ones cost no sec
 
 from __future__ import annotations
 
-import json
 import re
 from enum import Enum, auto
 
@@ -14,20 +13,14 @@ from stream_parser.bodies import BodyReader, Status
 from stream_parser.calls import CallWriter
 from stream_parser.dialect import JsonCall
 from stream_parser.grammar import CompiledCall
+from stream_parser.json_keys import KEY, KEY_PARTIAL, TEXT, TEXT_PARTIAL, unquoted
 from stream_parser.json_scanner import JsonScanner
 from stream_parser.repair import ALIAS_KEY, CUT, UNCLOSED_CALL
 
-_BLANK = re.compile(r"\s*")
-_STRING = r"""(?:"(?P<double>(?:[^"\\]|\\.){0,300}?)"|'(?P<single>(?:[^'\\]|\\.){0,300}?)')"""
-_KEY = re.compile(rf"[\s,]*(?:{_STRING}|(?P<bare>[A-Za-z_][\w-]{{0,60}}))\s{{0,64}}:\s*", re.DOTALL)
-_KEY_PARTIAL = re.compile(
-    r"""[\s,]*(?:"(?:[^"\\]|\\.){0,300}(?:\\|"\s{0,64})?|'(?:[^'\\]|\\.){0,300}(?:\\|'\s{0,64})?|[A-Za-z_][\w-]{0,60}\s{0,64})?\Z""",
-    re.DOTALL,
-)
-_TEXT = re.compile(_STRING, re.DOTALL)
-_TEXT_PARTIAL = re.compile(r"""(?:"(?:[^"\\]|\\.){0,300}\\?|'(?:[^'\\]|\\.){0,300}\\?)\Z""", re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,;]*")
+_BLANK = re.compile(r"\s*")
 _ENVELOPE_KEYS = frozenset({"type", "id", "function", "tool_calls", "tool_call_id", "index"})
+_ARGUMENT_KEYS = frozenset({"arguments", "parameters", "args", "input"})
 
 
 class _Part(Enum):
@@ -56,6 +49,7 @@ class CallReader(BodyReader):
         "_key",
         "_name",
         "_part",
+        "_reasons",
         "_scanner",
         "_shape",
         "_wire_id",
@@ -79,6 +73,7 @@ class CallReader(BodyReader):
         self._kept: list[str] | None = None  # arguments that came before the name
         self._args_seen = False
         self._begun = False
+        self._reasons: list[str] = []
 
     @property
     def in_string(self) -> bool:
@@ -111,14 +106,12 @@ class CallReader(BodyReader):
 
     def end(self, text: str, pos: int, natural: bool) -> None:
         if self._scanner is not None:
-            self._scanner.end(natural)
-            self._take(self._scanner)
+            self._end_scanner(self._scanner, natural)
         if not self.confirmed:
             self.status = Status.REJECTED
             return
         if natural and self._begun:
-            if self._scanner is not None or self._depth > 0:
-                self.writer.note(UNCLOSED_CALL)
+            self._reasons.append(UNCLOSED_CALL)
             self._finish_object()
         elif self._begun:
             self.writer.cut(CUT)
@@ -150,21 +143,18 @@ class CallReader(BodyReader):
         return pos
 
     def _read_key(self, text: str, pos: int) -> int:
-        match = _KEY.match(text, pos)
-        if match and (match.end() < len(text)):
-            key = _unquoted(match)
-            return self._take_key(key, match.end())
-        if match or _KEY_PARTIAL.match(text, pos):
+        pos = _SEPARATORS.match(text, pos).end()  # type: ignore[union-attr]
+        if pos == len(text):
             return pos
-        at = _SEPARATORS.match(text, pos).end()  # type: ignore[union-attr]
-        if at == len(text):
-            return pos
-        if text[at] == "}":
-            return self._close_brace(at + 1)
-        return self._stuck(text, pos, at)
+        if text[pos] == "}":
+            return self._close_brace(pos + 1)
+        key = KEY.match(text, pos)
+        if key:
+            return self._take_key(unquoted(key), key.end())
+        return pos if KEY_PARTIAL.match(text, pos) else self._stuck(text, pos)
 
     def _take_key(self, key: str, pos: int) -> int:
-        envelope = key in _ENVELOPE_KEYS or key in self._shape.name_keys or key in self._shape.argument_keys
+        envelope = key in _ENVELOPE_KEYS or key in self._shape.name_keys or self._holds_arguments(key)
         if self._declared_only and not envelope and not self.confirmed and not self._shape.name_is_key:
             self.status = Status.REJECTED
         self._key = key
@@ -172,10 +162,13 @@ class CallReader(BodyReader):
         return pos
 
     def _read_value(self, text: str, pos: int) -> int:
+        pos = _BLANK.match(text, pos).end()  # type: ignore[union-attr]
+        if pos == len(text):
+            return pos
         key, shape, char = self._key, self._shape, text[pos]
         if shape.name_is_key and self._depth == 1:
             self._name = key
-            return self._start_arguments(char, pos)
+            return self._start_arguments(pos)
         if key in shape.name_keys or key == "function":
             if char in "\"'":
                 return self._read_name(text, pos)
@@ -187,32 +180,32 @@ class CallReader(BodyReader):
             self._array = True
             self._part = _Part.ELEMENTS
             return pos + 1
-        if key in shape.argument_keys and not self._args_seen:
-            if key != shape.argument_keys[0] and not self._is_usual(key):
-                self.writer.note(ALIAS_KEY)
-            return self._start_arguments(char, pos)
+        if self._holds_arguments(key) and not self._args_seen:
+            if key not in shape.argument_keys:
+                self._reasons.append(ALIAS_KEY)
+            return self._start_arguments(pos)
         if key == shape.id_key and char in "\"'" and not self._begun:
-            match = _TEXT.match(text, pos)
+            match = TEXT.match(text, pos)
             if match:
-                self._wire_id = _unquoted(match)
+                self._wire_id = unquoted(match)
                 self._part = _Part.KEY
                 return match.end()
-            if _TEXT_PARTIAL.match(text, pos):
+            if TEXT_PARTIAL.match(text, pos):
                 return pos
         self._scanner = JsonScanner(stops=self.ends.stops, expect="any")
         self._part = _Part.SKIPPED
         return pos
 
-    def _is_usual(self, key: str) -> bool:
-        return key in ("arguments", "parameters")
+    def _holds_arguments(self, key: str) -> bool:
+        return key in self._shape.argument_keys or key in _ARGUMENT_KEYS
 
     def _read_name(self, text: str, pos: int) -> int:
-        match = _TEXT.match(text, pos)
+        match = TEXT.match(text, pos)
         if match is None:
-            if not _TEXT_PARTIAL.match(text, pos):
+            if not TEXT_PARTIAL.match(text, pos):
                 self.status = Status.REJECTED if not self.confirmed else Status.DONE
             return pos
-        name = _unquoted(match).strip()
+        name = unquoted(match).strip()
         if not self._name:
             self._name = name
             self._part = _Part.KEY
@@ -241,7 +234,7 @@ class CallReader(BodyReader):
             self.writer.write("".join(self._kept))
             self._kept = None
 
-    def _start_arguments(self, char: str, pos: int) -> int:
+    def _start_arguments(self, pos: int) -> int:
         self._args_seen = True
         if self._name and not self._begun:
             self._confirm_name()
@@ -259,8 +252,7 @@ class CallReader(BodyReader):
         self._take(scanner)
         while pos < len(text) and not scanner.done:
             if self.ends.boundary.match(text, pos):
-                scanner.end(True)
-                self._take(scanner)
+                self._end_scanner(scanner)
                 return self._bounded(pos)
             if self.ends.boundary_partial.match(text, pos):
                 return pos
@@ -279,9 +271,14 @@ class CallReader(BodyReader):
         elif self._kept is not None:
             self._kept.append(piece)
 
+    def _end_scanner(self, scanner: JsonScanner, complete: bool = True) -> None:
+        scanner.end(complete)
+        self._take(scanner)
+        self._close_value(scanner)
+
     def _close_value(self, scanner: JsonScanner) -> None:
-        if self._part is _Part.ARGUMENTS and self._begun:
-            self.writer.note(*scanner.reasons)
+        if self._part is _Part.ARGUMENTS:
+            self._reasons += scanner.reasons
         self._scanner = None
         self._part = _Part.KEY
 
@@ -299,6 +296,7 @@ class CallReader(BodyReader):
             if not self._declared_only or self.confirmed or self._args_seen or (tool and not tool.required):
                 self._begin()
         if self._begun:
+            self.writer.note(*self._reasons)
             self.writer.end()
         elif not self.confirmed and not self._array:
             self.status = Status.REJECTED
@@ -309,19 +307,19 @@ class CallReader(BodyReader):
         more = self._array or not self._declared_only
         self._part = _Part.ELEMENTS if more else _Part.AFTER
 
-    def _stuck(self, text: str, pos: int, at: int) -> int:
+    def _stuck(self, text: str, pos: int) -> int:
         """No key and no brace: a marker that ends the call, or garbage."""
-        if self.confirmed:
-            if self.ends.boundary.match(text, at):
-                return self._bounded(at)
-            if self.ends.boundary_partial.match(text, at):
-                return pos
-            if text[at] == "]" and self._array:
-                self._finish_object()
-                return at
-            return at + 1  # garbage between members is no part of the call
-        self.status = Status.REJECTED
-        return pos
+        if not self.confirmed:
+            self.status = Status.REJECTED
+            return pos
+        if self.ends.boundary.match(text, pos):
+            return self._bounded(pos)
+        if self.ends.boundary_partial.match(text, pos):
+            return pos
+        if text[pos] == "]" and self._array:
+            self._finish_object()
+            return pos
+        return pos + 1  # garbage between members is no part of the call
 
     def _bounded(self, pos: int) -> int:
         self._part = _Part.AFTER
@@ -329,20 +327,7 @@ class CallReader(BodyReader):
             self.status = Status.REJECTED
             return pos
         if self._begun:
-            self.writer.note(UNCLOSED_CALL)
+            self._reasons.append(UNCLOSED_CALL)
         self._finish_object()
         self._part = _Part.AFTER
         return pos
-
-
-def _unquoted(match: re.Match[str]) -> str:
-    groups = match.groupdict()
-    if groups.get("bare") is not None:
-        return str(groups["bare"])
-    raw = groups["double"] if groups["double"] is not None else groups["single"] or ""
-    if "\\" not in raw:
-        return str(raw)
-    try:
-        return str(json.loads('"' + raw.replace("\\'", "'") + '"', strict=False))
-    except ValueError:
-        return str(raw)

@@ -51,7 +51,7 @@ class JsonCall:
 
     shape: Shape = "one"
     name_keys: tuple[str, ...] = ("name",)
-    argument_keys: tuple[str, ...] = ("arguments", "parameters")
+    argument_keys: tuple[str, ...] = ("arguments",)  # other usual ones are understood, but called a repair
     id_key: str = "id"
     name_is_key: bool = False  # {"NAME": {…arguments…}}
     ignored_names: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from stream_parser.grammar import CompiledCall
 from stream_parser.json_text import escaped, quoted
 from stream_parser.repair import UNCLOSED_CALL, UNCLOSED_VALUE
 
-_BLANK = re.compile(r"\s*")
+MAX_DEPTH = 100  # of nested elements; deeper tags are text
 
 
 @dataclass(slots=True)
@@ -115,8 +115,8 @@ class ElementReader(BodyReader):
         if tag["slash"]:
             self._close(name)
             return
-        if self._streams:
-            self.writer.write(escaped(tag[0]))
+        if self._streams or len(self._stack) >= MAX_DEPTH:
+            self._take_text(tag[0])
             return
         element = _Element(name)
         if self._stack:
@@ -135,6 +135,8 @@ class ElementReader(BodyReader):
             self.writer.write('"')
 
     def _close(self, name: str) -> None:
+        if all(element.name != name for element in self._stack):
+            return  # closes nothing that is open
         while self._stack:
             element = self._stack.pop()
             if not self._stack:

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from stream_parser.bodies import BodyReader, Status
 from stream_parser.calls import CallWriter
 from stream_parser.grammar import CompiledCall
-from stream_parser.json_scanner import JsonScanner
+from stream_parser.json_scanner import JsonScanner, ValueScanner
 from stream_parser.json_text import quoted
 from stream_parser.python_args import PythonScanner
 from stream_parser.repair import CUT, STRAY_TEXT, UNCLOSED_CALL, WRAPPED_ARGUMENTS
@@ -82,10 +82,8 @@ class PythonReader(BodyReader):
 
     def end(self, text: str, pos: int, natural: bool) -> None:
         scanner = self._scanner or self._whole
-        if scanner is not None:
-            scanner.end(natural)
-            self.writer.write(scanner.take())
-            self.writer.note(*scanner.reasons)
+        if scanner is not None and not scanner.done:
+            self._end_scanner(scanner, natural)
         if self.writer.is_open:
             if natural:
                 self.writer.note(UNCLOSED_CALL)
@@ -102,6 +100,8 @@ class PythonReader(BodyReader):
             self._finish()
             self._part = _Part.BETWEEN
             return at + 1
+        if self._whole is not None:
+            return at + 1  # the dictionary was all there can be
         keyword = _KEYWORD.match(text, pos)
         if keyword and keyword.end() < len(text):
             self._open_value(keyword["key"], keyword=True)
@@ -147,7 +147,8 @@ class PythonReader(BodyReader):
         self.writer.write(scanner.take())
         while pos < len(text) and not scanner.done:
             if self.ends.boundary.match(text, pos):
-                self._close_value()
+                self._end_scanner(scanner)
+                self._scanner = None
                 return text, self._bounded(pos)
             if self.ends.boundary_partial.match(text, pos):
                 return text, pos
@@ -160,13 +161,10 @@ class PythonReader(BodyReader):
             return scanner.surplus + text[pos:], 0
         return text, pos
 
-    def _close_value(self) -> None:
-        scanner = self._scanner
-        assert scanner is not None
-        scanner.end(True)
+    def _end_scanner(self, scanner: ValueScanner, complete: bool = True) -> None:
+        scanner.end(complete)
         self.writer.write(scanner.take())
         self.writer.note(*scanner.reasons)
-        self._scanner = None
 
     def _read_whole(self, text: str, pos: int) -> int:
         scanner = self._whole
@@ -174,13 +172,15 @@ class PythonReader(BodyReader):
         pos = scanner.feed(text, pos)
         self.writer.write(scanner.take())
         while pos < len(text) and not scanner.done:
-            if self.ends.boundary.match(text, pos) or self.ends.boundary_partial.match(text, pos):
+            if self.ends.boundary.match(text, pos):
+                self._end_scanner(scanner)
+                return self._bounded(pos)
+            if self.ends.boundary_partial.match(text, pos):
                 return pos
             pos = scanner.force(text, pos)
             self.writer.write(scanner.take())
         if scanner.done:
             self.writer.note(*scanner.reasons)
-            self._keys.append("")
             self._part = _Part.ARGUMENTS
         return pos
 

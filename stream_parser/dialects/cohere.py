@@ -7,7 +7,7 @@ from stream_parser.dialect import Call, Dialect, JsonCall, Span
 _CALL = JsonCall(
     shape="array",
     name_keys=("tool_name", "name"),
-    argument_keys=("parameters", "arguments"),
+    argument_keys=("parameters",),
     id_key="tool_call_id",
 )
 

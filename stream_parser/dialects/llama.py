@@ -7,7 +7,7 @@ from stream_parser.dialects.hermes import CHATML, CHATML_END, THINK
 
 _LLAMA_TURN = ("<|start_header_id|>assistant<|end_header_id|>\n\n", "<|header_start|>assistant<|header_end|>\n\n")
 _LLAMA_END = ("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end_of_text|>")
-_JSON = JsonCall(shape="lines", argument_keys=("parameters", "arguments"))
+_JSON = JsonCall(shape="lines", argument_keys=("parameters",))
 
 LLAMA3_JSON = Dialect(
     name="llama3_json",

@@ -206,7 +206,7 @@ INKLING = Dialect(
     ),
     calls=(
         Call(
-            JsonCall(argument_keys=("args", "arguments", "parameters")),
+            JsonCall(argument_keys=("args",)),
             opens=("<|message_model|><|content_invoke_tool_json|>", "<|content_invoke_tool_json|>"),
             closes=("<|end_message|>",),
         ),

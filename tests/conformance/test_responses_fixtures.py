@@ -107,3 +107,17 @@ async def test_what_nobody_should_send_is_refused_with_the_field_at_fault(gatewa
         await socket.send(json.dumps({"type": "response.create", "stream_id": "s", **case["body"]}))
         frame = json.loads(await asyncio.wait_for(socket.recv(), 5))
     assert frame == {"type": "error", "status": case["status"], "stream_id": "s", "error": error}
+
+
+@pytest.mark.parametrize("case", cases("protocols/responses_stream"))
+def test_the_checker_misses_no_event_that_is_left_out_or_comes_twice(case):
+    events = [json.loads(text.partition("data: ")[2]) for text in case["sse"]]
+    # `queued` may be there or not; of a failed stream, the item that was open has no end.
+    num_checked = 2 if events[-1]["type"] == "response.failed" else len(events)
+    for i, event in enumerate(events[:num_checked]):
+        without, twice = events[:i] + events[i + 1 :], events[: i + 1] + events[i:]
+        for broken in (twice,) if event["type"] == "response.queued" else (without, twice):
+            with pytest.raises((AssertionError, KeyError, IndexError, ValueError)):
+                check_order([{**event, "sequence_number": number} for number, event in enumerate(broken)])
+    with pytest.raises(AssertionError):
+        check_order([{**event, "sequence_number": i + 1} for i, event in enumerate(events)])

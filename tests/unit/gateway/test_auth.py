@@ -1,7 +1,7 @@
 import pytest
 from starlette.datastructures import Headers
 
-from gateway.auth import Authenticator, check_origin
+from gateway.auth import Authenticator, check_origin, key_owner
 from gateway.errors import InvalidApiKey, OriginRefused
 
 
@@ -62,3 +62,10 @@ def test_programs_our_own_pages_and_allowed_origins_pass(origin, allowed):
 def test_pages_from_elsewhere_are_refused_and_told_how_to_be_allowed(origin):
     with pytest.raises(OriginRefused, match="--allow-origin"):
         check_origin(Headers({"host": "127.0.0.1:8000", "origin": origin}), ("https://chat.example",))
+
+
+def test_what_a_request_leaves_behind_belongs_to_its_key_however_it_was_sent():
+    as_bearer, as_key = Headers({"authorization": "Bearer k"}), Headers({"x-api-key": "k"})
+    assert key_owner(as_bearer) == key_owner(as_key) != key_owner(Headers({"x-api-key": "other"}))
+    assert key_owner(Headers({})) == ""
+    assert "k" not in (key_owner(as_key), key_owner(as_bearer))

@@ -67,3 +67,13 @@ def test_every_option_is_explained():
     parser = argparse.ArgumentParser()
     add_serve_arguments(parser)
     assert [action.dest for action in parser._actions if not action.help] == []
+
+
+def test_what_is_kept_of_responses_is_bounded_and_their_socket_can_be_switched_off():
+    default = parse().gateway
+    assert default.serves_responses_socket
+    chosen = parse(
+        "--store-responses", "5", "--store-memory", "1MiB", "--store-age", "60", "--no-responses-websocket"
+    ).gateway
+    assert (chosen.max_stored_responses, chosen.max_stored_bytes, chosen.stored_response_age_s) == (5, 1 << 20, 60)
+    assert not chosen.serves_responses_socket

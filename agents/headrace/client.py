@@ -18,6 +18,7 @@ from headrace.websocket_transport import WebSocketTransport
 
 DEFAULT_CONNECT_TIMEOUT_S = 10.0
 DEFAULT_IDLE_TIMEOUT_S = 600.0
+DEFAULT_RESUME_TIMEOUT_S = 10.0
 
 
 class AsyncClient:
@@ -28,6 +29,7 @@ class AsyncClient:
     - `model`: for turns that name none; default: the server's first.
     - `transport`: "websocket" carries all turns over one socket; "sse" takes a request a turn and passes any proxy.
     - `connect_timeout_s`, `idle_timeout_s`: seconds to wait for a connection, and for a turn's next event.
+    - `resume_timeout_s`: when the socket is lost, seconds to try to go on with its turns on a new one; 0 = not at all.
 
     Any number of turns may run at once. Close it with `aclose` or use it in `async with`; turns that still run then
     raise ConnectionLost.
@@ -46,8 +48,15 @@ class AsyncClient:
         transport: TransportName = "websocket",
         connect_timeout_s: float | None = DEFAULT_CONNECT_TIMEOUT_S,
         idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S,
+        resume_timeout_s: float = DEFAULT_RESUME_TIMEOUT_S,
     ) -> None:
-        config = client_config(url, api_key, connect_timeout_s=connect_timeout_s, idle_timeout_s=idle_timeout_s)
+        config = client_config(
+            url,
+            api_key,
+            connect_timeout_s=connect_timeout_s,
+            idle_timeout_s=idle_timeout_s,
+            resume_timeout_s=resume_timeout_s,
+        )
         self.url = config.http_url
         self._model = model
         self._idle_timeout_s = idle_timeout_s
@@ -83,12 +92,15 @@ class AsyncClient:
         tools: Sequence[ToolLike] | None = None,
         tool_choice: ToolChoice | None = None,
         lane: str | None = None,
+        credit: int | None = None,
         **sampling: Unpack[Sampling],
     ) -> Turn:
         """A turn, to be started with `async with`. `messages`: a prompt, or chat messages and `Message`s.
 
-        `lane`: turns of one lane run in order; without one they run at once (WebSocket only). The `sampling` fields are
-        those of chat completions. Raises TypeError for a field that does not exist; the server judges the values.
+        `lane`: turns of one lane run in order; without one they run at once (WebSocket only). `credit`: at most this
+        many characters of text come before they are read here (WebSocket only), so that a turn that is read slowly
+        waits on the server. The `sampling` fields are those of chat completions. Raises TypeError for a field that
+        does not exist; the server judges the values.
         """
         request = turn_request(
             messages,
@@ -97,6 +109,7 @@ class AsyncClient:
             tool_choice=tool_choice,
             lane=lane,
             sampling=sampling,
+            credit=credit,
         )
         return Turn(lambda: self._transport.open_turn(request))
 

@@ -19,7 +19,10 @@ _SCHEMES = {"http": ("http", "ws"), "https": ("https", "wss"), "ws": ("http", "w
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """`http_url` and `ws_url` have no trailing slash and no `/v1`. Times are seconds; None waits for ever."""
+    """`http_url` and `ws_url` have no trailing slash and no `/v1`. Times are seconds; None waits for ever.
+
+    `resume_timeout_s`: how long to try to take up the turns of a socket that was lost; 0 = not at all.
+    """
 
     http_url: str
     ws_url: str
@@ -27,6 +30,7 @@ class ClientConfig:
     connect_timeout_s: float | None
     idle_timeout_s: float | None
     use_proxy: bool
+    resume_timeout_s: float = 0.0
 
     @property
     def headers(self) -> dict[str, str]:
@@ -39,6 +43,7 @@ def client_config(
     *,
     connect_timeout_s: float | None,
     idle_timeout_s: float | None,
+    resume_timeout_s: float = 0.0,
     environ: Mapping[str, str] | None = None,
 ) -> ClientConfig:
     """Fill what was left out from `HEADRACE_URL` and `HEADRACE_API_KEY`.
@@ -60,6 +65,7 @@ def client_config(
         connect_timeout_s=connect_timeout_s,
         idle_timeout_s=idle_timeout_s,
         # A proxy from the environment can't reach a server on this machine's loopback.
+        resume_timeout_s=resume_timeout_s,
         use_proxy=not _is_loopback(parts.hostname),
     )
 

@@ -1,4 +1,4 @@
-"""One connection of the native protocol: many turns over one WebSocket; knows nothing of reconnecting.
+"""One connection of the native protocol: many turns over one WebSocket, and over the next one when that is lost.
 
 All methods belong to the event loop that opened the connection. One task reads the socket and hands each frame to its
 turn; nothing a turn's reader does or leaves undone can stop that task.
@@ -16,18 +16,21 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from headrace.config import ClientConfig
 from headrace.errors import APIError, ConnectionFailed, ConnectionLost, HeadraceError, ProtocolError
-from headrace.events import Event, TurnDone
 from headrace.http_requests import answer_error
 from headrace.native_frames import (
     PATH,
     ErrorFrame,
+    GoAway,
     Hello,
     OtherFrame,
     TurnFrame,
     cancel_frame,
     create_frame,
+    credit_frame,
     decode_frame,
+    resume_frame,
 )
+from headrace.native_turn import NativeTurn
 from headrace.request import TurnRequest
 from headrace.turn_source import EventQueue
 
@@ -35,10 +38,16 @@ _MAX_FRAME_BYTES = 16 * 2**20
 # RFC 6455 section 7.4.1. Of the others a new connection would meet the same end: policy, a frame too big, bad data.
 _RETRYABLE_CLOSE_CODES = frozenset({1000, 1001, 1005, 1006, 1011, 1012, 1013, 1014, 1015})
 _PROTOCOL_ERROR = 1002
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
 
 async def open_connection(config: ClientConfig) -> NativeConnection:
     """Connect and read the hello. Raises ConnectionFailed, APIError (the handshake was refused) or ProtocolError."""
+    socket, hello = await _open_socket(config)
+    return NativeConnection(config, socket, hello)
+
+
+async def _open_socket(config: ClientConfig) -> tuple[ClientConnection, Hello]:
     url = config.ws_url + PATH
     try:
         async with asyncio.timeout(config.connect_timeout_s):
@@ -70,23 +79,36 @@ async def open_connection(config: ClientConfig) -> NativeConnection:
     if not isinstance(hello, Hello):
         await socket.close(_PROTOCOL_ERROR)
         raise hello.error if isinstance(hello, ErrorFrame) else ProtocolError("the first frame is no hello")
-    return NativeConnection(socket, hello, config.idle_timeout_s)
+    return socket, hello
 
 
 class NativeConnection:
-    def __init__(self, socket: ClientConnection, hello: Hello, idle_timeout_s: float | None) -> None:
+    """A socket that is lost without a Close frame is opened anew, where the server keeps the turns for that."""
+
+    def __init__(self, config: ClientConfig, socket: ClientConnection, hello: Hello) -> None:
         self.hello = hello
+        self._config = config
         self._socket = socket
-        self._idle_timeout_s = idle_timeout_s
+        # What to resume; the socket's own stream takes its place when that is gone.
+        self._stream = self._own_stream = hello.stream
         self._turns: dict[str, NativeTurn] = {}
         self._turn_numbers = itertools.count(1)
         self._end: HeadraceError | None = None
+        self._is_going_away = False
+        # Cleared while there is no socket; set for good at the end.
+        self._usable = asyncio.Event()
+        self._usable.set()
         self._reader = asyncio.create_task(self._read(), name="headrace: read the socket")
 
     @property
     def is_open(self) -> bool:
         """False once the end is known here; the other side may be gone a while before."""
         return self._end is None
+
+    @property
+    def takes_turns(self) -> bool:
+        """False as well when the server has said that it ends soon: what runs may end, new turns go elsewhere."""
+        return self._end is None and not self._is_going_away
 
     async def create(self, request: TurnRequest) -> NativeTurn:
         """Send a turn and wait for its first frame. Raises what that frame says, or ConnectionLost.
@@ -98,10 +120,11 @@ class NativeConnection:
             raise HeadraceError("the server offers no model", code="model_not_found")
         turn_id = f"t{next(self._turn_numbers)}"
         frame = create_frame(turn_id, model, request)
-        turn = NativeTurn(turn_id, self, EventQueue(self._idle_timeout_s))
+        turn = NativeTurn(turn_id, self, EventQueue(self._config.idle_timeout_s), frame, request.credit)
         self._turns[turn_id] = turn
         try:
             await self._send(frame)
+            turn.is_sent = True
             await turn.wait_until_answered()
         except BaseException:
             await turn.aclose()
@@ -110,9 +133,15 @@ class NativeConnection:
 
     async def cancel(self, turn_id: str) -> None:
         """Ask the server to end a turn, where it still runs and the connection stands."""
-        if turn_id in self._turns and self._end is None:
+        # Without a socket there is no need: a turn that was cancelled meanwhile is not taken up as one that runs.
+        if turn_id in self._turns and self._end is None and self._usable.is_set():
+            with contextlib.suppress(ConnectionClosed):
+                await self._socket.send(cancel_frame(turn_id))
+
+    async def grant(self, turn_id: str, credit: int) -> None:
+        if turn_id in self._turns:
             with contextlib.suppress(ConnectionLost):
-                await self._send(cancel_frame(turn_id))
+                await self._send(credit_frame(turn_id, credit))
 
     def forget(self, turn_id: str) -> None:
         """Drop what still comes for this turn."""
@@ -124,17 +153,29 @@ class NativeConnection:
         await asyncio.gather(self._reader, return_exceptions=True)
 
     async def _send(self, frame: str) -> None:
-        try:
-            await self._socket.send(frame)
-        except ConnectionClosed as closed:
-            raise copy.copy(self._end) or _lost(closed) from closed
+        """Over the next socket, where this one turns out to be lost."""
+        while True:
+            await self._usable.wait()
+            if self._end is not None:
+                raise copy.copy(self._end)
+            socket = self._socket
+            try:
+                await socket.send(frame)
+                return
+            except ConnectionClosed:
+                # The reader hears of it as well, and finds a new socket or ends everything.
+                if socket is self._socket and self._end is None:
+                    self._usable.clear()
 
     async def _read(self) -> None:
         try:
             while True:
-                self._dispatch(await self._socket.recv(decode=True))
-        except ConnectionClosed as closed:
-            self._finish(_lost(closed))
+                try:
+                    await self._dispatch(await self._socket.recv(decode=True))
+                except ConnectionClosed as closed:
+                    if not await self._resume(closed):
+                        self._finish(_lost(closed))
+                        return
         except ProtocolError as error:
             self._finish(error)
             await self._socket.close(_PROTOCOL_ERROR)
@@ -143,14 +184,25 @@ class NativeConnection:
             self._finish(ConnectionLost("the connection is not read any more"))
             self._socket.transport.abort()
 
-    def _dispatch(self, text: str) -> None:
+    async def _dispatch(self, text: str) -> None:
         match decode_frame(text):
             case TurnFrame() as frame:
                 # Absent: a turn that was given up here and whose last frames were on their way.
-                if (turn := self._turns.get(frame.turn)) is not None and not turn.accept(frame):
+                turn = self._turns.get(frame.turn)
+                if turn is None:
+                    return
+                if turn.is_to_be_sent_again(frame):
+                    await self._socket.send(turn.create_frame)
+                elif not turn.accept(frame):
                     self.forget(frame.turn)
             case ErrorFrame(error=error):
-                self._refuse_unanswered(error)
+                # A stream that could not be resumed is followed by an error for each of its turns.
+                if error.code == "stream_not_found":
+                    self._stream = self._own_stream
+                else:
+                    self._refuse_unanswered(error)
+            case GoAway():
+                self._is_going_away = True
             case Hello() | OtherFrame():
                 pass
 
@@ -160,61 +212,54 @@ class NativeConnection:
             if not turn.is_answered:
                 turn.fail(copy.copy(error))
 
+    async def _resume(self, closed: ConnectionClosed) -> bool:
+        """Take up the turns on a new socket. A Close frame says that the server has ended them; without turns there is
+        nothing to take up."""
+        turns = {turn_id: turn for turn_id, turn in self._turns.items() if turn.is_sent}
+        if closed.rcvd is not None or self._stream is None or not turns or self._end is not None:
+            return False
+        self._usable.clear()
+        opened = await self._open_again()
+        if opened is None or self._end is not None:
+            return False
+        self._socket, hello = opened
+        self._own_stream = hello.stream
+        last_seq = {turn_id: turn.last_seq for turn_id, turn in turns.items() if turn_id in self._turns}
+        try:
+            await self._socket.send(resume_frame(self._stream, last_seq))
+            for turn_id in last_seq:
+                if self._turns[turn_id].is_cancelled:
+                    await self._socket.send(cancel_frame(turn_id))
+        except ConnectionClosed:
+            # The reader's next attempt to receive tells, and comes back here.
+            pass
+        self._usable.set()
+        return True
+
+    async def _open_again(self) -> tuple[ClientConnection, Hello] | None:
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + self._config.resume_timeout_s
+        pause_s = _FIRST_PAUSE_S
+        while loop.time() < give_up_s:
+            try:
+                async with asyncio.timeout_at(give_up_s):
+                    return await _open_socket(self._config)
+            except TimeoutError:
+                return None
+            except HeadraceError as error:
+                if not error.retryable:
+                    return None
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        return None
+
     def _finish(self, error: HeadraceError) -> None:
         if self._end is None:
             self._end = error
             turns, self._turns = self._turns, {}
             for turn in turns.values():
                 turn.fail(copy.copy(error))
-
-
-class NativeTurn:
-    """One turn's receiving end (a `TurnSource`)."""
-
-    def __init__(self, turn_id: str, connection: NativeConnection, events: EventQueue) -> None:
-        self._id = turn_id
-        self._connection = connection
-        self._events = events
-        self._first: Event | None = None
-        self._next_seq = 0
-        self._cancelled = False
-
-    @property
-    def is_answered(self) -> bool:
-        return self._next_seq > 0
-
-    def accept(self, frame: TurnFrame) -> bool:
-        """Take the turn's next frame; return whether more may follow."""
-        if frame.seq != self._next_seq:
-            self.fail(ProtocolError(f"turn {self._id}: frame {frame.seq} came where {self._next_seq} was due"))
-            return True
-        self._next_seq += 1
-        if frame.body is not None:
-            self._events.put(frame.body)
-        return not isinstance(frame.body, TurnDone | HeadraceError)
-
-    def fail(self, error: HeadraceError) -> None:
-        self._events.put(error)
-
-    async def wait_until_answered(self) -> None:
-        self._first = await self._events.get()
-
-    async def next_event(self) -> Event:
-        if self._first is not None:
-            first, self._first = self._first, None
-            return first
-        return await self._events.get()
-
-    async def cancel(self) -> None:
-        if not self._cancelled:
-            self._cancelled = True
-            await self._connection.cancel(self._id)
-
-    async def aclose(self) -> None:
-        try:
-            await self.cancel()
-        finally:
-            self._connection.forget(self._id)
+        self._usable.set()
 
 
 def _lost(closed: ConnectionClosed) -> ConnectionLost:

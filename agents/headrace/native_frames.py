@@ -7,6 +7,7 @@ accepted, so that a newer server can talk to an older SDK; a field that is missi
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -32,10 +33,16 @@ PATH = "/v1/stream"
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First frame of a connection."""
+    """First frame of a connection. `stream` names it, for a client that loses the socket and comes back."""
 
     models: tuple[str, ...]
     server: str
+    stream: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GoAway:
+    """The server ends soon and takes no new turns; those that run may end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +66,27 @@ class OtherFrame:
     """A pong, or a connection-level frame that this version does not know."""
 
 
-Frame: TypeAlias = Hello | TurnFrame | ErrorFrame | OtherFrame
+Frame: TypeAlias = Hello | GoAway | TurnFrame | ErrorFrame | OtherFrame
 
 
 def create_frame(turn: str, model: str, request: TurnRequest) -> str:
     """Raises TypeError or ValueError where the request holds something that JSON can't carry."""
     lane = {} if request.lane is None else {"lane": request.lane}
-    frame = {**request.fields, **lane, "type": "turn.create", "turn": turn, "model": model}
+    credit = {} if request.credit is None else {"credit": request.credit}
+    frame = {**request.fields, **lane, **credit, "type": "turn.create", "turn": turn, "model": model}
     return json.dumps(frame, allow_nan=False)
 
 
 def cancel_frame(turn: str) -> str:
     return json.dumps({"type": "turn.cancel", "turn": turn})
+
+
+def credit_frame(turn: str, credit: int) -> str:
+    return json.dumps({"type": "turn.credit", "turn": turn, "credit": credit})
+
+
+def resume_frame(stream: str, last_seq: Mapping[str, int]) -> str:
+    return json.dumps({"type": "resume", "stream": stream, "last_seq": last_seq})
 
 
 def decode_frame(text: str) -> Frame:
@@ -85,6 +101,8 @@ def decode_frame(text: str) -> Frame:
     kind = text_field(frame, "type")
     if kind == "hello":
         return _hello(frame)
+    if kind == "goaway":
+        return GoAway()
     if kind == "error":
         return ErrorFrame(api_error(frame.get("error")))
     if "turn" not in frame:
@@ -98,7 +116,10 @@ def _hello(frame: Fields) -> Hello:
     models = frame.get("models")
     if not isinstance(models, list):
         raise ProtocolError("hello: models is no list")
-    return Hello(tuple(str(model) for model in models), str(frame.get("server", "")))
+    stream = frame.get("stream")
+    return Hello(
+        tuple(str(model) for model in models), str(frame.get("server", "")), stream if isinstance(stream, str) else None
+    )
 
 
 def _turn_body(kind: str, frame: Fields) -> Event | APIError | None:

@@ -52,11 +52,13 @@ class TurnRequest:
     """`fields` are the JSON fields that both transports send alike. `model` None: the server's first one.
 
     `lane`: turns of one lane on one socket run in order; over SSE every turn is a lane of its own.
+    `credit`: characters of text that may wait unread on the socket; over SSE nothing limits them.
     """
 
     model: str | None
     lane: str | None
     fields: Mapping[str, object]
+    credit: int | None = None
 
 
 def turn_request(
@@ -67,8 +69,12 @@ def turn_request(
     tool_choice: ToolChoice | None,
     lane: str | None,
     sampling: Mapping[str, Any],
+    credit: int | None = None,
 ) -> TurnRequest:
-    """Raises TypeError for a sampling field that does not exist (values are for the server to judge)."""
+    """Raises TypeError for a sampling field that does not exist (values are for the server to judge), ValueError for a
+    credit with which no text could ever come."""
+    if credit is not None and credit < 1:
+        raise ValueError(f"credit must be at least 1, got {credit}")
     options = dict(sampling)
     extra = options.pop("extra", None) or {}
     if unknown := sorted(options.keys() - Sampling.__annotations__.keys()):
@@ -79,7 +85,7 @@ def turn_request(
         fields["tools"] = [tool.to_openai() if isinstance(tool, OffersSchema) else dict(tool) for tool in tools]
     if tool_choice is not None:
         fields["tool_choice"] = tool_choice
-    return TurnRequest(model, lane, fields)
+    return TurnRequest(model, lane, fields, credit)
 
 
 def chat_messages(messages: Messages) -> list[dict[str, object]]:

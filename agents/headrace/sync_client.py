@@ -9,7 +9,12 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Unpack
 
-from headrace.client import DEFAULT_CONNECT_TIMEOUT_S, DEFAULT_IDLE_TIMEOUT_S, AsyncClient
+from headrace.client import (
+    DEFAULT_CONNECT_TIMEOUT_S,
+    DEFAULT_IDLE_TIMEOUT_S,
+    DEFAULT_RESUME_TIMEOUT_S,
+    AsyncClient,
+)
 from headrace.config import TransportName
 from headrace.events import Event
 from headrace.loop_thread import LoopThread
@@ -68,6 +73,7 @@ class Client:
         transport: TransportName = "websocket",
         connect_timeout_s: float | None = DEFAULT_CONNECT_TIMEOUT_S,
         idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S,
+        resume_timeout_s: float = DEFAULT_RESUME_TIMEOUT_S,
     ) -> None:
         # First, as it checks its arguments: no thread is left behind by a bad one.
         self.async_client = AsyncClient(
@@ -77,6 +83,7 @@ class Client:
             transport=transport,
             connect_timeout_s=connect_timeout_s,
             idle_timeout_s=idle_timeout_s,
+            resume_timeout_s=resume_timeout_s,
         )
         self.loop = LoopThread()
         self.url = self.async_client.url
@@ -103,11 +110,12 @@ class Client:
         tools: Sequence[ToolLike] | None = None,
         tool_choice: ToolChoice | None = None,
         lane: str | None = None,
+        credit: int | None = None,
         **sampling: Unpack[Sampling],
     ) -> SyncTurn:
         """As `AsyncClient.stream`, to be started with `with`."""
         turn = self.async_client.stream(
-            messages, model=model, tools=tools, tool_choice=tool_choice, lane=lane, **sampling
+            messages, model=model, tools=tools, tool_choice=tool_choice, lane=lane, credit=credit, **sampling
         )
         return SyncTurn(turn, self.loop)
 

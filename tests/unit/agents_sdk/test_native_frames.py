@@ -3,7 +3,16 @@ import json
 
 import pytest
 from headrace import ContentDelta, HeadraceError, InvalidRequestError, ProtocolError, TurnDone, TurnStarted
-from headrace.native_frames import ErrorFrame, Hello, OtherFrame, TurnFrame, cancel_frame, create_frame, decode_frame
+from headrace.native_frames import (
+    ErrorFrame,
+    GoAway,
+    Hello,
+    OtherFrame,
+    TurnFrame,
+    cancel_frame,
+    create_frame,
+    decode_frame,
+)
 from headrace.request import turn_request
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +60,8 @@ def test_frames_are_read():
     assert done == TurnFrame("t", 2, TurnDone("stop", None))
     assert decode(type="turn.later", turn="t", seq=3) == TurnFrame("t", 3, None)
     assert decode(type="pong") == OtherFrame()
-    assert decode(type="goaway") == OtherFrame()
+    assert decode(type="goaway", deadline_s=1.0) == GoAway()
+    assert decode(type="later") == OtherFrame()
     error = decode(type="error", error={"status": 400, "message": "m"})
     assert isinstance(error, ErrorFrame)
     assert isinstance(error.error, InvalidRequestError)

@@ -6,12 +6,20 @@ lost without a Close frame is told from one that was closed; one whose peer is d
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from starlette.types import Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+if sys.platform == "win32":  # pragma: no cover
+    fcntl = None
+else:
+    import fcntl
+    import termios
 
 EXTENSION = "headrace.socket"
 LOST = 1006
@@ -57,6 +65,9 @@ class UvicornSocket(WebSocketsSansIOProtocol):
     """uvicorn makes one a connection. Its own `send` still works, also between calls of ours: a frame is whole before
     the next begins, and no extension is negotiated."""
 
+    _num_written_bytes = 0
+    _num_acked_bytes = 0
+
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if hasattr(self, "scope"):
@@ -66,7 +77,9 @@ class UvicornSocket(WebSocketsSansIOProtocol):
         await self.writable.wait()
         if self.disconnected or self.close_sent or self.transport.is_closing():
             raise ClientDisconnected
-        self.transport.write(join_frames(payloads, is_text))
+        data = join_frames(payloads, is_text)
+        self._num_written_bytes += len(data)
+        self.transport.write(data)
 
     async def close(self, code: int) -> None:
         await self.send({"type": "websocket.close", "code": code, "reason": ""})
@@ -79,10 +92,35 @@ class UvicornSocket(WebSocketsSansIOProtocol):
         self.queue.put_nowait({"type": "websocket.disconnect", "code": LOST, "reason": ""})
         super().connection_lost(exc)
 
+    def send_keepalive_ping(self) -> None:
+        super().send_keepalive_ping()
+        self._num_acked_bytes = self._acked_bytes()
+
     def keepalive_timeout(self) -> None:
-        """uvicorn would wait for its buffer to be flushed, which a dead peer never does."""
+        """A slow reader gets the ping behind all that it has not read yet: as long as it takes any of that it lives.
+        For one that does not, uvicorn would still wait until its buffer is flushed, which never happens."""
+        acked = self._acked_bytes()
+        if acked > self._num_acked_bytes and self.ping_timeout is not None:
+            self._num_acked_bytes = acked
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+            return
         super().keepalive_timeout()
         self.transport.abort()
+
+    def _acked_bytes(self) -> int:
+        """Of the frames written, how many bytes the peer's machine has taken."""
+        return self._num_written_bytes - self.transport.get_write_buffer_size() - _queued_bytes(self.transport)
+
+
+def _queued_bytes(transport: asyncio.Transport) -> int:
+    """Bytes in the kernel that the peer has not acknowledged (tcp(7), SIOCOUTQ); 0 where that cannot be asked."""
+    socket = transport.get_extra_info("socket")
+    if fcntl is None or socket is None or socket.fileno() < 0:
+        return 0
+    try:
+        return int.from_bytes(fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except OSError:
+        return 0
 
 
 def join_frames(payloads: Sequence[bytes], is_text: bool) -> bytes:

@@ -118,32 +118,34 @@ async def test_without_time_to_resume_a_lost_socket_ends_its_turns(options):
 
 
 async def test_a_turn_with_credit_comes_whole_and_no_faster_than_it_is_read():
-    async with served() as (_gateway, proxy), AsyncClient(proxy.url) as client:
-        async with client.stream("big", credit=200) as turn:
-            num_chars = 0
-            async for event in turn:
-                if isinstance(event, ContentDelta):
-                    assert len(event.text) <= 200
-                    num_chars += len(event.text)
-                    if num_chars == 200:
-                        # The server has more, and keeps it.
-                        await asyncio.sleep(0.05)
-                        assert turn._source._events._items.qsize() <= 8
-                if isinstance(event, TurnDone):
-                    assert event.finish_reason == "stop"
-            assert num_chars == 5000
+    async with served() as (_, proxy), AsyncClient(proxy.url) as client, client.stream("big", credit=200) as turn:
+        num_chars = 0
+        async for event in turn:
+            if isinstance(event, ContentDelta):
+                assert len(event.text) <= 200
+                num_chars += len(event.text)
+                if num_chars == 200:
+                    # The server has more, and keeps it.
+                    await asyncio.sleep(0.05)
+                    assert turn._source._events._items.qsize() <= 8
+            if isinstance(event, TurnDone):
+                assert event.finish_reason == "stop"
+        assert num_chars == 5000
 
 
 async def test_after_goaway_new_turns_go_elsewhere_and_old_ones_end():
-    async with running_gateway(scripted(*LINES), drain_s=5.0) as gateway, AsyncClient(gateway.url) as client:
-        async with client.stream("slow") as turn:
-            await anext(turn)
-            gateway.server.should_exit = True
-            connection = client._transport._connection
-            while connection.takes_turns:
-                await asyncio.sleep(0.01)
-            assert connection.is_open
-            assert (await turn.final()).content == WORDS
+    async with (
+        running_gateway(scripted(*LINES), drain_s=5.0) as gateway,
+        AsyncClient(gateway.url) as client,
+        client.stream("slow") as turn,
+    ):
+        await anext(turn)
+        gateway.server.should_exit = True
+        connection = client._transport._connection
+        while connection.takes_turns:
+            await asyncio.sleep(0.01)
+        assert connection.is_open
+        assert (await turn.final()).content == WORDS
 
 
 async def test_credit_below_one_is_refused_here():

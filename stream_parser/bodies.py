@@ -60,7 +60,16 @@ class BodyReader:
                 self.writer.end()
             else:
                 self.writer.cut(CUT)
+        else:
+            self.give_back(text[pos:], natural)
         self.status = Status.DONE
+
+    def give_back(self, held: str, natural: bool) -> None:
+        """The call was whole: what waited behind it is text, unless it began a closer or, when cut, the next call."""
+        solid = held.strip()
+        closed = self.ends.has_close or self.ends.has_tail
+        if solid and not self.ends.partial.match(solid) and (natural or not closed):
+            self.leftover = held
 
     def read_closers(self, text: str, pos: int) -> int:
         """Behind the body: skip surplus brackets and blanks, take the call's closers, then be done."""

@@ -44,6 +44,7 @@ class Role(Enum):
     MESSAGE_END = auto()
 
 
+_FENCE = (pat.optional(pat.sequence(pat.lit("```"), pat.optional(pat.lit("json")), pat.space())),)
 _CALL = frozenset({Role.CALL})
 
 
@@ -118,7 +119,7 @@ def compile_dialect(dialect: Dialect) -> Grammar:
             continue
         at_edge += _call_entries(dialect, compiled, separator=True)
         if call.anchor == "line":
-            unmarked += (replace(entry, line_only=True) for entry in _call_entries(dialect, compiled))
+            unmarked += (replace(entry, line_only=True) for entry in _call_entries(dialect, compiled, fenced=False))
 
     edge_headers = [e for e in headers if e.first_only]
     inner_headers = [e for e in headers if not e.first_only]
@@ -174,8 +175,13 @@ def _marker_entries(dialect: Dialect) -> list[Entry]:
     ]
 
 
-def _call_entries(dialect: Dialect, compiled: CompiledCall, separator: bool = False) -> list[Entry]:
-    """The ways in which a call can begin; with `separator` a comma or semicolon may part it from the one before."""
+def _call_entries(
+    dialect: Dialect, compiled: CompiledCall, *, separator: bool = False, fenced: bool = True
+) -> list[Entry]:
+    """The ways in which a call can begin.
+
+    With `separator` a comma or semicolon may part it from the one before; with `fenced` JSON may be in a code fence.
+    """
     call = compiled.call
     sections = tuple(opener for section in dialect.sections for opener in section.opens)
     starts = (*sections, *(call.opens or [pat.first_literal(h) for h in call.heads if pat.first_literal(h)]))
@@ -191,7 +197,7 @@ def _call_entries(dialect: Dialect, compiled: CompiledCall, separator: bool = Fa
         lead = [pat.one_of_chars(";,"), pat.space(), *lead]
     entries = []
     for head in call.heads or ("",):
-        rest = [*_head(head), *_body_start(compiled)]
+        rest = [*_head(head), *_body_start(compiled, fenced)]
         pattern = pat.sequence(*lead, *rest)
         entries.append(Entry(_CALL, pattern, special, opened, compiled, call.known_name))
         if head and (_may_lack_opener(dialect, call) or (section and tolerant and not call.opens)):
@@ -208,18 +214,16 @@ def _head(head: str) -> list[Pattern]:
     return [pat.template(head, lenient=True), pat.space()] if head else []
 
 
-def _body_start(compiled: CompiledCall) -> list[Pattern]:
+def _body_start(compiled: CompiledCall, fenced: bool) -> list[Pattern]:
     """What must be seen of the body before the header counts: prose that names a marker does not go on like that."""
     call, body = compiled.call, compiled.body
     closers = (*call.tails, *call.closes)
     match body:
         case JsonCall():
-            fence = pat.optional(pat.sequence(pat.lit("```"), pat.optional(pat.lit("json")), pat.space()))
-            return [fence, pat.ahead("[{")]
+            return [*(_FENCE if fenced else ()), pat.ahead("[{")]
         case JsonArguments():
-            fence = pat.optional(pat.sequence(pat.lit("```"), pat.optional(pat.lit("json")), pat.space()))
             follow = [pat.ahead('{"'), *(pat.ahead_of(pat.marker(c)) for c in closers)]
-            return [fence, pat.either(*follow)]
+            return [*_FENCE, pat.either(*follow)]
         case TaggedArguments(params=params, closes=closes):
             starts = [pat.tag_start(p) for p in params]
             return [pat.ahead_of(pat.either(*starts, *(pat.marker(c) for c in (*closers, *closes))))]

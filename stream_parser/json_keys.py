@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 
+from stream_parser.surrogates import mend
+
 _CHAR = r"(?:[^{quote}\\]|\\.){{0,300}}"
 _DOUBLE = _CHAR.format(quote='"')
 _SINGLE = _CHAR.format(quote="'")
@@ -31,6 +33,6 @@ def unquoted(match: re.Match[str]) -> str:
     if "\\" not in raw:
         return str(raw)
     try:
-        return str(json.loads('"' + raw.replace("\\'", "'") + '"', strict=False))
+        return mend(json.loads('"' + raw.replace("\\'", "'") + '"', strict=False))
     except ValueError:
         return str(raw)

@@ -286,3 +286,4 @@ class Machine:
             self._settle()
         self._body = None
         self.regions.mark()
+        self._held = body.leftover

@@ -90,6 +90,8 @@ class PythonReader(BodyReader):
                 self._finish()
             else:
                 self.writer.cut(CUT)
+        else:
+            self.give_back(self._buffer, natural)
         self.status = Status.DONE
 
     def _read_arguments(self, text: str, pos: int) -> int:

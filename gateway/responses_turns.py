@@ -15,7 +15,7 @@ from gateway.protocols.responses_compact import compaction_item
 from gateway.protocols.responses_encoder import ResponsesEncoder
 from gateway.protocols.responses_items import Item, item_type
 from gateway.protocols.responses_request import ID_PREFIX, ResponsesRequest, ResponsesTurn, build_turn, resolve_items
-from gateway.responses_store import Context, Finished, ResponseStore, StoredResponse
+from gateway.responses_store import Context, Finished, ResponseStore, Source, StoredResponse
 from gateway.service import Service
 from gateway.types import TurnDone, TurnFailed, TurnItem, TurnStarted, Usage
 
@@ -95,11 +95,10 @@ def remember(store: ResponseStore, response: OpenResponse) -> None:
     if not response.turn.request.store or response.encoder.status == "cancelled":
         return
     finished = Finished(response.encoder.status, response.encoder.body())
-    entry = StoredResponse(response.labels.turn_id, response.owner, _with_ids(response), finished)
-    store.put(entry, context_of(response))
+    store.put(stored_entry(response, finished), context_of(response))
 
 
-def stored_entry(response: OpenResponse, source: Any) -> StoredResponse:
+def stored_entry(response: OpenResponse, source: Source) -> StoredResponse:
     return StoredResponse(response.labels.turn_id, response.owner, _with_ids(response), source)
 
 

@@ -1,7 +1,7 @@
 """Background responses: the turn goes on whether or not anybody listens, and its events are kept to be read again.
 
-Events are read from any point, by any number of readers, while they are written and after. A log past its bound drops
-its oldest events; a reader that wants those is told so.
+Events are read from any point, by any number of readers, while they are written and after; all read the same ones,
+keepalives included. A log past its bound drops its oldest events; a reader that wants those is told so.
 """
 
 from __future__ import annotations
@@ -55,15 +55,9 @@ class EventLog:
         skipped = number + 1 - self._first
         return list(enumerate(islice(self._frames, skipped, None), number + 1))
 
-    async def wait(self, timeout_s: float) -> bool:
-        """Whether something changed within `timeout_s`."""
-        changed = self._changed
-        try:
-            async with asyncio.timeout(timeout_s):
-                await changed.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def wait(self) -> None:
+        """Returns at the next change."""
+        await self._changed.wait()
 
 
 class BackgroundResponse:
@@ -82,6 +76,10 @@ class BackgroundResponse:
         self.failure: TurnFailed | None = None
         self._on_change = on_change
         self._has_begun = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._keepalive_s = runner.config.keepalive_s
+        self._silent_since_s = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
         # Nobody waits between the turn and its log, so what is put there is written at once, from the turn's own task.
         self._outbox = Outbox(runner.config.max_pending_chars, self._write)
         self.live: LiveTurn = runner.start(turn.chat, labels, self._outbox)
@@ -112,7 +110,27 @@ class BackgroundResponse:
         for item in self._outbox.take():
             if isinstance(item, TurnFailed) and not self._has_begun.is_set():
                 self.failure = item
-            frames = self.encoder.encode(item)
-            grown = self.log.append(frames, is_last=isinstance(item, (TurnDone, TurnFailed)))
+            self._append(self.encoder.encode(item), is_last=isinstance(item, (TurnDone, TurnFailed)))
             self._has_begun.set()
-            self._on_change(self, grown)
+
+    def _append(self, frames: list[Frame], *, is_last: bool = False) -> None:
+        self._silent_since_s = self._loop.time()
+        grown = self.log.append(frames, is_last=is_last)
+        if is_last:
+            self._stop_timer()
+        elif self._timer is None:
+            self._timer = self._loop.call_at(self._silent_since_s + self._keepalive_s, self._on_timer)
+        self._on_change(self, grown)
+
+    def _on_timer(self) -> None:
+        """One timer that is late instead of one an event."""
+        self._timer = None
+        due_s = self._silent_since_s + self._keepalive_s
+        if self._loop.time() >= due_s:
+            self._append([self.encoder.keepalive()])
+        else:
+            self._timer = self._loop.call_at(due_s, self._on_timer)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -163,10 +163,8 @@ async def _write_log(service: Service, exchange: Exchange, log: EventLog, after:
             await _write(service, exchange, b"".join(_with_id(number, frame) for number, frame in frames))
         elif log.is_closed:
             return
-        elif not await log.wait(service.config.keepalive_s):
-            # Other readers do not see it, so it has no number of its own.
-            keepalive = dumps({"type": "keepalive", "sequence_number": max(after, 0)})
-            await _write(service, exchange, sse(Frame(keepalive, "keepalive")))
+        else:
+            await log.wait()
 
 
 async def _write(service: Service, exchange: Exchange, data: bytes) -> None:

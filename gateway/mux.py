@@ -78,10 +78,6 @@ class Stream:
         self._clock = asyncio.get_running_loop().time
 
     @property
-    def has_turns(self) -> bool:
-        return bool(self._channels)
-
-    @property
     def is_worth_keeping(self) -> bool:
         """Whether a client that lost its socket could want anything of it."""
         return bool(self._channels or self._finished)
@@ -206,7 +202,7 @@ class Stream:
         channel.starving = None
         error = _no_credit(self.config.slow_reader_timeout_s)
         if channel.outbox.is_closed:
-            channel.outbox.fail(error)
+            channel.outbox.fail_unread(error)
         elif channel.live is not None:
             channel.live.stop(error)
 

@@ -20,7 +20,6 @@ from gateway.mux import Stream
 from gateway.protocols import native
 from gateway.protocols.native_codec import Codec, negotiate
 from gateway.service import Service
-from gateway.streams import Carrier
 
 log = logging.getLogger("headrace.native")
 
@@ -40,7 +39,7 @@ async def serve_native(service: Service, owner: str, scope: Scope, receive: Rece
     await NativeConnection(service, owner, codec, frame_socket(scope, send), receive).run()
 
 
-class NativeConnection(Carrier):
+class NativeConnection:
     """Runs in one task (the reader's) plus the writer's; `run` returns when the client is gone. Its turns are over
     then, or wait in the hub for the client to come back."""
 

@@ -111,12 +111,9 @@ class Outbox:
         if self._items:
             self._on_ready()
 
-    def fail(self, error: GatewayError) -> None:
-        """Ends with `error`, also where the turn itself had ended but its reader never took the end."""
-        assert self._items or not self.is_closed
-        if not self.is_closed:
-            self.put(TurnFailed(error))
-            return
+    def fail_unread(self, error: GatewayError) -> None:
+        """For a turn that has ended while its reader never gave the credit to take its end: `error` takes its place."""
+        assert self.is_closed
         self._drop_starved()
         self._append(TurnFailed(error), 0)
         self._on_ready()

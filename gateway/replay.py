@@ -17,10 +17,6 @@ class ReplayLog:
         self._next_seq = 0
         self.num_bytes = 0
 
-    @property
-    def next_seq(self) -> int:
-        return self._next_seq
-
     def append(self, frame: bytes) -> None:
         self._frames.append(frame)
         self._next_seq += 1

@@ -6,9 +6,9 @@ A stream is found again by its token, which is a secret of its client and works 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from secrets import token_urlsafe
+from typing import Protocol
 
 from gateway.config import GatewayConfig
 from gateway.mux import Stream
@@ -20,16 +20,14 @@ from gateway.turn import LiveTurn, TurnRunner
 _SWEEP_S = 15.0
 
 
-class Carrier:
+class Carrier(Protocol):
     """What a socket does for its stream's owner besides carrying it."""
 
     def supersede(self) -> None:
         """Another socket of the client has taken the stream over."""
-        raise NotImplementedError
 
     def go_away(self, deadline_s: float) -> None:
         """Tell the client that the server ends in `deadline_s`."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True)
@@ -48,7 +46,6 @@ class StreamHub:
         self._config = config
         self._entries: dict[str, _Entry] = {}
         self._sweeper: asyncio.TimerHandle | None = None
-        self._deadline: Callable[[], float] | None = None
 
     @property
     def num_detached(self) -> int:

@@ -10,6 +10,7 @@ from gateway.protocols import native
 from gateway.protocols.completions import COMPLETIONS
 from gateway.protocols.frames import HttpProtocol, TurnLabels, sse
 from gateway.protocols.openai_chat import OPENAI_CHAT
+from gateway.types import TurnEvent, TurnText
 from tests.testkit.native_schema import check_server_frame
 from tests.testkit.turn_items import turn_items
 
@@ -91,3 +92,11 @@ def test_native_frames_are_byte_exact_and_fit_their_schema(case):
     kinds = [json.loads(frame)["type"] for frame in frames]
     assert kinds[-1] in ("turn.done", "turn.error")
     assert not {"turn.done", "turn.error"} & set(kinds[:-1])
+
+
+def test_the_native_protocol_has_no_unparsed_text_and_nothing_unknown():
+    encoder = native.NativeEncoder("t1", TurnLabels("turn_1", "m", CREATED_S))
+    for item in (TurnText(0, "x"), object(), TurnEvent(0, object())):
+        with pytest.raises(AssertionError):
+            encoder.encode(item)
+    assert encoder.seq == 0

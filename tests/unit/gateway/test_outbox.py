@@ -5,7 +5,7 @@ import pytest
 from gateway.errors import EngineDown
 from gateway.outbox import Outbox
 from gateway.types import TokenLogprob, TurnDone, TurnEvent, TurnFailed, TurnStarted, TurnText, Usage
-from stream_parser.events import ContentDelta, Finish, ReasoningDelta, ToolCallDelta, ToolCallStart
+from stream_parser.events import ContentDelta, Finish, ReasoningDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 
 DONE = TurnDone(Usage(1, 1))
 
@@ -130,3 +130,158 @@ def test_nothing_comes_after_the_last_item(last):
     box.put(last)
     with pytest.raises(AssertionError):
         box.put(content("late"))
+
+
+# Credit
+
+
+def calls_box(credit_chars: int) -> Outbox:
+    """A first call whose start and some arguments may go, and a second of which nothing is out yet."""
+    box = Outbox(10_000, lambda: None, credit_chars)
+    for event in (
+        ToolCallStart(0, "c0", "f"),
+        ToolCallDelta(0, '{"a":'),
+        ToolCallDelta(0, "1}"),
+        ToolCallEnd(0, '{"a":1}', "ok", ""),
+        ToolCallStart(1, "c1", "g"),
+        ToolCallDelta(1, "{}"),
+    ):
+        box.put(TurnEvent(0, event))
+    return box
+
+
+def events_of(items: list) -> list:
+    return [item.event for item in items if isinstance(item, TurnEvent)]
+
+
+def test_credit_is_spent_on_delta_text_alone_and_order_is_kept():
+    box = Outbox(10_000, lambda: None, 4)
+    items = [
+        TurnStarted(),
+        TurnEvent(0, ReasoningDelta("ab")),
+        TurnEvent(0, ToolCallStart(0, "c", "f")),
+        content("cdef"),
+    ]
+    for item in items:
+        box.put(item)
+    assert box.take() == [*items[:3], content("cd")]
+    assert not box.is_empty
+    assert box.take() == []
+    box.grant(1)
+    assert box.take() == [content("e")]
+    box.grant(5)
+    assert box.take() == [content("f")]
+    assert box.is_empty
+
+
+@pytest.mark.parametrize("credit", [1, 2, 3, 5, 100])
+def test_any_credit_gives_the_same_text_in_the_end(credit):
+    box = Outbox(10_000, lambda: None, 0)
+    items = [content(text) for text in ("one", "", "two", "日本🙂", "three")]
+    items += [TurnEvent(0, ToolCallStart(0, "c", "f")), TurnEvent(0, ToolCallDelta(0, '{"a": "b"}')), DONE]
+    for item in items:
+        box.put(item)
+    taken = box.take()
+    while not box.is_empty:
+        box.grant(credit)
+        part = box.take()
+        assert (
+            sum(len(item.event.text) for item in part if isinstance(getattr(item, "event", None), ContentDelta))
+            <= credit
+        )
+        taken += part
+    assert merged(taken) == merged(items)
+
+
+def test_the_reader_is_told_when_credit_lets_something_go():
+    calls: list[int] = []
+    box = Outbox(100, lambda: calls.append(1), 0)
+    box.grant(1)
+    assert calls == []
+    box.put(content("ab"))
+    box.take()
+    box.put(content("cd"))
+    assert len(calls) == 1
+    box.grant(1)
+    assert len(calls) == 2
+
+
+def test_a_failure_overtakes_what_waits_for_credit():
+    box = Outbox(10_000, lambda: None, 1)
+    box.put(content("abc"))
+    failed = TurnFailed(EngineDown("gone"))
+    box.put(failed)
+    assert box.take() == [content("a"), failed]
+    assert box.is_closed
+
+
+def test_a_turn_whose_end_was_never_taken_can_still_be_failed():
+    box = Outbox(10_000, lambda: None, 1)
+    box.put(content("abc"))
+    box.put(DONE)
+    assert box.take() == [content("a")]
+    error = EngineDown("gone")
+    box.fail_unread(error)
+    assert box.take() == [TurnFailed(error)]
+
+
+@pytest.mark.parametrize("num_out", [0, 3, 7])
+def test_cutting_short_closes_the_call_that_is_out_and_forgets_the_other(num_out):
+    box = calls_box(num_out)
+    taken = box.take()
+    box.cut_short()
+    box.put(TurnEvent(0, ToolCallDelta(1, "x")))
+    box.put(TurnEvent(0, ToolCallEnd(1, "{}x", "truncated", "cancelled")))
+    box.put(TurnEvent(0, Finish("cancelled")))
+    box.put(DONE)
+    taken += box.take()
+    events = events_of(taken)
+    written = "".join(event.arguments for event in events if isinstance(event, ToolCallDelta) and event.index == 0)
+    (end,) = [event for event in events if isinstance(event, ToolCallEnd) and event.index == 0]
+    assert written == end.arguments == '{"a":1}'[:num_out]
+    assert end.outcome == ("ok" if num_out == 7 else "truncated")
+    assert {event.index for event in events if isinstance(event, ToolCallEnd)} <= {
+        event.index for event in events if isinstance(event, ToolCallStart)
+    }
+    assert taken[-2:] == [TurnEvent(0, Finish("cancelled")), DONE]
+
+
+def test_cutting_short_after_the_end_makes_it_a_cancelled_one():
+    box = Outbox(10_000, lambda: None, 0)
+    for item in (content("abc"), TurnEvent(0, Finish("stop")), DONE):
+        box.put(item)
+    box.cut_short()
+    box.cut_short()
+    assert box.take() == [TurnEvent(0, Finish("cancelled")), DONE]
+
+
+def test_an_outbox_without_credit_is_neither_cut_nor_granted():
+    box = outbox()
+    box.put(content("abc"))
+    box.cut_short()
+    box.grant(5)
+    assert box.take() == [content("abc")]
+
+
+async def test_a_starved_outbox_that_is_full_stays_so_until_enough_is_taken():
+    box = Outbox(1000, lambda: None, 0)
+    box.put(content("x" * 3000))
+    assert box.take() == []
+    assert box.is_full
+    box.grant(500)
+    box.take()
+    with pytest.raises(TimeoutError):
+        await box.wait_for_room(0.01)
+    box.grant(2000)
+    box.take()
+    await box.wait_for_room(1)
+
+
+def test_many_small_grants_of_a_long_text_are_linear():
+    box = Outbox(10**9, lambda: None, 0)
+    box.put(content("x" * 300_000))
+    num_chars = 0
+    for _ in range(300_000):
+        box.grant(1)
+        num_chars += sum(len(item.event.text) for item in box.take())
+    assert num_chars == 300_000

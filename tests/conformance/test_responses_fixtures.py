@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
 from websockets.asyncio.client import connect
 
 from gateway.protocols.frames import TurnLabels, sse
@@ -19,6 +21,7 @@ from tests.testkit.gateway_kit import running_gateway, scripted, sse_events
 from tests.testkit.responses_order import TERMINAL, check_order, check_response
 from tests.testkit.turn_items import turn_items
 
+SDK_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SCRIPT = '<think>Hm.</think>Two files.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 
@@ -52,6 +55,14 @@ def test_a_keepalive_anywhere_takes_a_number_and_changes_nothing_else(case):
             events.append(json.loads(encoder.keepalive().data))
     assert check_order(events) == case["body"]
     assert [event["type"] for event in events].count("keepalive") == len(case["items"]) - 1
+
+
+@pytest.mark.parametrize("case", cases("protocols/responses_stream"))
+def test_events_and_responses_are_of_the_sdks_types(case):
+    """The SDK itself builds its objects without checking; here every field is held against its type."""
+    for text in case["sse"]:
+        SDK_EVENT.validate_python(json.loads(text.partition("data: ")[2]))
+    Response.model_validate(case["body"])
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

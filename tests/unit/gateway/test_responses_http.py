@@ -8,6 +8,7 @@ from functools import partial
 import httpx
 
 from gateway import responses_background
+from gateway.app import GatewayApp
 from gateway.responses_background import EventLog
 from gateway.scripted import Match, ScriptLine
 from inference.errors import ContextLengthExceeded, QueueFull
@@ -15,6 +16,7 @@ from inference.types import TokenChunk
 from tests.testkit.gateway_kit import (
     ByteTokenizer,
     FakeEngine,
+    gateway_config,
     model_backend,
     running_gateway,
     scripted,
@@ -41,6 +43,15 @@ async def serving(backend, **changes):
         await gateway.settled()
 
 
+@asynccontextmanager
+async def in_process(backend, **changes):
+    """Without a socket: for what does not depend on how an answer arrives."""
+    app = GatewayApp(backend, gateway_config(**changes))
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=20) as client:
+        yield app, client
+
+
 def talking(text="Hello.", **changes):
     return scripted(ScriptLine(text, repeat=True, **changes))
 
@@ -62,7 +73,7 @@ def text_of(response):
 
 async def test_a_conversation_goes_on_by_id_with_the_prompt_it_would_have_had_in_full():
     tokenizer, engine = ByteTokenizer(), FakeEngine(lambda request: token_chunks(request, "Yes."))
-    async with serving(model_backend(engine, tokenizer)) as (_, http):
+    async with in_process(model_backend(engine, tokenizer)) as (_, http):
         first = await post(http, input="One?", instructions="Be brief.")
         second = await post(http, input="Two?", previous_response_id=first["id"])
         items = [{"role": "user", "content": "One?"}, *first["output"], {"role": "user", "content": "Two?"}]
@@ -74,7 +85,7 @@ async def test_a_conversation_goes_on_by_id_with_the_prompt_it_would_have_had_in
 
 
 async def test_a_tools_result_goes_back_and_references_find_their_items():
-    async with serving(with_tool()) as (_, http):
+    async with in_process(with_tool()) as (_, http):
         first = await post(http, input="Weather?", tools=[WEATHER])
         call = first["output"][-1]
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": "4"}
@@ -88,7 +99,7 @@ async def test_a_tools_result_goes_back_and_references_find_their_items():
 async def test_reasoning_that_a_client_emptied_finds_its_text_again():
     tokenizer = ByteTokenizer()
     engine = FakeEngine(lambda request: token_chunks(request, "<think>Hm.</think>Yes."))
-    async with serving(model_backend(engine, tokenizer)) as (_, http):
+    async with in_process(model_backend(engine, tokenizer)) as (_, http):
         first = await post(http, input="One?")
         emptied = {"type": "reasoning", "id": first["output"][0]["id"], "summary": [], "content": []}
         await post(http, input=[{"role": "user", "content": "One?"}, emptied, first["output"][1]])
@@ -96,16 +107,16 @@ async def test_reasoning_that_a_client_emptied_finds_its_text_again():
 
 
 async def test_what_is_not_stored_cannot_be_continued_or_fetched():
-    async with serving(talking()) as (gateway, http):
+    async with in_process(talking()) as (app, http):
         first = await post(http, input="Hi", store=False)
         assert (await http.get(f"/v1/responses/{first['id']}")).status_code == 404
         next_one = await http.post("/v1/responses", json={"input": "Hi", "previous_response_id": first["id"]})
         assert next_one.json()["error"]["code"] == "previous_response_not_found"
-        assert len(gateway.app.responses) == 0
+        assert len(app.responses) == 0
 
 
 async def test_a_stored_response_is_fetched_listed_and_deleted():
-    async with serving(talking()) as (gateway, http):
+    async with in_process(talking()) as (app, http):
         items = [{"role": role, "content": text} for role, text in (("user", "A"), ("assistant", "B"), ("user", "C"))]
         first = await post(http, input=items)
         path = f"/v1/responses/{first['id']}"
@@ -121,7 +132,7 @@ async def test_a_stored_response_is_fetched_listed_and_deleted():
             assert (await http.get(f"{path}/input_items?{query}")).status_code == 400
         assert (await http.delete(path)).json() == {"id": first["id"], "object": "response", "deleted": True}
         assert (await http.delete(path)).status_code == 404
-        assert gateway.app.responses.num_bytes == 0
+        assert app.responses.num_bytes == 0
 
 
 async def test_keys_do_not_see_each_others_responses():
@@ -138,14 +149,14 @@ async def test_keys_do_not_see_each_others_responses():
 
 
 async def test_a_cut_answer_is_incomplete_and_can_be_taken_up():
-    async with serving(talking("one two three four")) as (_, http):
+    async with in_process(talking("one two three four")) as (_, http):
         cut = await post(http, input="Hi", max_output_tokens=2)
         assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
         assert (await post(http, input="Go on", previous_response_id=cut["id"]))["status"] == "completed"
 
 
 async def test_warnings_come_in_a_header_and_in_the_metadata():
-    async with serving(talking()) as (_, http):
+    async with in_process(talking()) as (_, http):
         body = {"input": "Hi", "tools": [{"type": "web_search"}], "stream": True}
         answer = await http.post("/v1/responses", json=body)
         assert "web_search" in answer.headers["x-headrace-warning"]
@@ -200,7 +211,7 @@ async def test_a_background_response_outlives_its_reader_and_is_read_by_many():
 
 async def test_cancelling_ends_the_turn_and_may_be_repeated():
     engine = FakeEngine()
-    async with serving(model_backend(engine)) as (_, http):
+    async with in_process(model_backend(engine)) as (_, http):
         started = await post(http, input="Hi", background=True)
         assert started["status"] == "in_progress"
         path = f"/v1/responses/{started['id']}"
@@ -214,7 +225,7 @@ async def test_cancelling_ends_the_turn_and_may_be_repeated():
 
 
 async def test_only_background_responses_are_followed_or_cancelled():
-    async with serving(talking()) as (_, http):
+    async with in_process(talking()) as (_, http):
         path = f"/v1/responses/{(await post(http, input='Hi'))['id']}"
         assert (await http.post(f"{path}/cancel")).json()["error"]["code"] == "response_not_background"
         assert (await http.get(f"{path}?stream=true")).json()["error"]["code"] == "response_not_background"
@@ -222,11 +233,11 @@ async def test_only_background_responses_are_followed_or_cancelled():
 
 async def test_deleting_a_running_response_stops_it():
     engine = FakeEngine()
-    async with serving(model_backend(engine)) as (gateway, http):
+    async with in_process(model_backend(engine)) as (app, http):
         started = await post(http, input="Hi", background=True)
         await http.delete(f"/v1/responses/{started['id']}")
         assert not engine.live
-        assert (len(gateway.app.responses), gateway.app.responses.num_bytes) == (0, 0)
+        assert (len(app.responses), app.responses.num_bytes) == (0, 0)
 
 
 async def test_all_followers_hear_the_same_numbered_keepalives():
@@ -332,7 +343,7 @@ async def test_a_client_that_leaves_ends_its_turn():
 
 async def test_refusals_are_http_errors_that_name_the_clients_own_fields():
     engine = FakeEngine()
-    async with serving(model_backend(engine)) as (gateway, http):
+    async with in_process(model_backend(engine)) as (app, http):
         for body in ({"input": "Hi", "stream": True}, {"input": "Hi"}, {"input": "Hi", "background": True}):
             engine.refusal = ContextLengthExceeded(2000, 1000)
             refused = await http.post("/v1/responses", json=body)
@@ -341,11 +352,11 @@ async def test_refusals_are_http_errors_that_name_the_clients_own_fields():
             engine.refusal = QueueFull(10, 10, 2.0)
             full = await http.post("/v1/responses", json=body)
             assert (full.status_code, full.headers["retry-after"]) == (429, "2")
-        assert len(gateway.app.responses) == 0
+        assert len(app.responses) == 0
 
 
 async def test_a_conversation_that_grows_without_end_meets_a_limit():
-    async with serving(talking(), max_body_bytes=2000) as (_, http):
+    async with in_process(talking(), max_body_bytes=2000) as (_, http):
         body, last = {"input": "x" * 1500}, None
         for _ in range(20):
             answer = await http.post("/v1/responses", json={**body, "previous_response_id": last})
@@ -360,7 +371,7 @@ async def test_a_conversation_that_grows_without_end_meets_a_limit():
 
 async def test_input_tokens_are_counted_and_nothing_is_generated():
     engine = FakeEngine()
-    async with serving(model_backend(engine)) as (_, http):
+    async with in_process(model_backend(engine)) as (_, http):
         counted = (await http.post("/v1/responses/input_tokens", json={"input": "Hi"})).json()
         assert counted["object"] == "response.input_tokens"
         assert counted["input_tokens"] > 2
@@ -370,7 +381,7 @@ async def test_input_tokens_are_counted_and_nothing_is_generated():
 
 async def test_a_conversation_is_compacted_and_goes_on():
     tokenizer = ByteTokenizer()
-    async with serving(model_backend(FakeEngine(lambda r: token_chunks(r, "Yes.")), tokenizer)) as (_, http):
+    async with in_process(model_backend(FakeEngine(lambda r: token_chunks(r, "Yes.")), tokenizer)) as (_, http):
         first = await post(http, input="One?")
         body = {"previous_response_id": first["id"], "input": [{"role": "user", "content": "Two?"}]}
         compacted = (await http.post("/v1/responses/compact", json=body)).json()
@@ -381,7 +392,7 @@ async def test_a_conversation_is_compacted_and_goes_on():
 
 async def test_a_compaction_can_be_asked_for_as_a_response():
     tokenizer = ByteTokenizer()
-    async with serving(model_backend(FakeEngine(lambda r: token_chunks(r, "Yes.")), tokenizer)) as (_, http):
+    async with in_process(model_backend(FakeEngine(lambda r: token_chunks(r, "Yes.")), tokenizer)) as (_, http):
         first = await post(http, input="One?")
         body = {"previous_response_id": first["id"], "input": [{"type": "compaction_trigger"}]}
         whole = await post(http, **body)
@@ -393,7 +404,7 @@ async def test_a_compaction_can_be_asked_for_as_a_response():
 
 
 async def test_a_prepared_response_has_no_output_and_a_usable_id():
-    async with serving(talking()) as (_, http):
+    async with in_process(talking()) as (_, http):
         prepared = await post(http, input="Hi", generate=False)
         check_response(prepared)
         assert (prepared["status"], prepared["output"]) == ("completed", [])
@@ -401,7 +412,7 @@ async def test_a_prepared_response_has_no_output_and_a_usable_id():
 
 
 async def test_paths_below_are_known_and_others_are_not():
-    async with serving(talking()) as (_, http):
+    async with in_process(talking()) as (_, http):
         assert (await http.get("/v1/responses")).status_code == 405
         assert (await http.get("/v1/responses/")).status_code == 405
         for path in ("/v1/responses/a/b/c", "/v1/responses/a/other"):

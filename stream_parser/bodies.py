@@ -103,7 +103,7 @@ class BodyReader:
         """A call without closers ends with its body, but for brackets and a fence too many."""
         end = _SURPLUS_TAIL.match(text, pos).end()  # type: ignore[union-attr]
         if _FENCE_PARTIAL.match(text, end):
-            return pos
+            return end
         self.status = Status.DONE
         return end
 

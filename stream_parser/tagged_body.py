@@ -8,11 +8,8 @@ for their end, because only the whole says what type they have.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum, auto
-from functools import lru_cache
 
-from stream_parser import patterns as pat
 from stream_parser import schema
 from stream_parser.bodies import BodyReader, Status
 from stream_parser.calls import CallWriter
@@ -20,98 +17,10 @@ from stream_parser.dialect import TaggedArguments
 from stream_parser.grammar import CompiledCall
 from stream_parser.json_text import escaped, quoted
 from stream_parser.repair import DUPLICATE_KEY, UNCLOSED_CALL, UNCLOSED_VALUE, WRAPPED_ARGUMENTS
+from stream_parser.tag_plan import CDATA_OPEN, plan_tags
 
 _BLANK = re.compile(r"\s*")
-_CDATA_OPEN, _CDATA_CLOSE = "<![CDATA[", "]]>"
 _WRAPPERS = ("arguments", "input")
-
-
-@dataclass(frozen=True, slots=True)
-class TagPlan:
-    """The compiled form of one dialect's tags."""
-
-    param: re.Pattern[str]
-    param_partial: re.Pattern[str]
-    hint: re.Pattern[str]  # where something but a parameter's text can begin
-    end: re.Pattern[str]
-    end_partial: re.Pattern[str]
-    end_of_turn: re.Pattern[str]
-    stray: re.Pattern[str]  # a value's closer outside of a value
-    cdata_end: re.Pattern[str]
-
-
-@lru_cache(maxsize=256)
-def plan_tags(tags: TaggedArguments, compiled: CompiledCall) -> TagPlan:
-    call, ends = compiled.call, compiled.ends
-    params = [_numbered(pat.template(p, lenient=True), n) for n, p in enumerate(tags.params)]
-    param = pat.either(*params)
-    trim = {"newline": pat.newlines(1), "strip": pat.space(), "none": None}[tags.trim]
-    lead = [trim] if trim else []
-    close = pat.either(*(pat.marker(c) for c in tags.closes))
-
-    openers = [pat.tag_start(p) for p in tags.params]
-    follow = pat.ahead_of(pat.either(*openers, ends.boundary_pattern))
-    proper = pat.sequence(*lead, close, pat.space(), follow)
-
-    alternatives = [proper]
-    if "missing_value_close" in compiled.dialect.recovery:
-        alternatives += _ends_without_closer(tags, compiled)
-    wrapped = [_wrapped(p, group) for p, group in zip(alternatives, ("proper", "next", "tail"), strict=False)]
-    end = pat.either(*wrapped)
-
-    base = pat.trigger_regex(_without_blanks(end.heads)).pattern
-    blanks = {"newline": r"\n{0,2}", "strip": r"\s*", "none": r"\n?"}[tags.trim]
-    held = {"newline": r"\n{1,2}\Z", "strip": r"\s+\Z", "none": r"\n\Z"}[tags.trim]
-    last = [*(pat.marker(t) for t in (*tags.closes, *call.tails, *call.closes))]
-    any_last = "|".join(p.full for p in last)
-    trim_full = trim.full if trim else ""
-    return TagPlan(
-        re.compile(param.full),
-        re.compile(param.partial),
-        re.compile(f"{blanks}(?:{base})|{held}"),
-        re.compile(end.full),
-        re.compile(end.partial),
-        re.compile(rf"{trim_full}(?:{any_last})(?:\s*(?:{any_last}))*\s*\Z"),
-        re.compile(close.full),
-        re.compile(rf"{re.escape(_CDATA_CLOSE)}\s*{close.full}"),
-    )
-
-
-def _ends_without_closer(tags: TaggedArguments, compiled: CompiledCall) -> list[pat.Pattern]:
-    """The next parameter, or the whole end of the call with another call behind it, where the closer was forgotten.
-
-    Line breaks that templates write around the closer go with it.
-    """
-    lead = [pat.space()] if tags.trim == "strip" else [pat.newlines(2 if tags.trim == "newline" else 1)]
-    call, ends = compiled.call, compiled.ends
-    params = pat.either(*(_anonymous(pat.template(p, lenient=True)) for p in tags.params))
-    key = pat.either(*(_numbered(pat.template(p, lenient=True), n) for n, p in enumerate(tags.params)))
-    following = pat.Pattern(f"(?={key.full})", params.partial, params.heads)
-    found = [pat.sequence(*lead, following)]
-
-    tail = [pat.either(*(pat.marker(t) for t in call.tails)), pat.space()] if call.tails else []
-    closers = [pat.either(*(pat.marker(c) for c in call.closes)), pat.space()] if call.closes else []
-    if tail or closers:
-        whole = pat.sequence(*tail, *closers, pat.ahead_of(ends.boundary_pattern))
-        found.append(pat.sequence(*lead, pat.ahead_of(whole)))
-    return found
-
-
-def _without_blanks(heads: frozenset[str]) -> frozenset[str]:
-    return frozenset(head for head in heads if not head.isspace())
-
-
-def _wrapped(pattern: pat.Pattern, group: str) -> pat.Pattern:
-    return pat.Pattern(f"(?P<{group}>{pattern.full})", pattern.partial, pattern.heads)
-
-
-def _numbered(pattern: pat.Pattern, number: int) -> pat.Pattern:
-    full = re.sub(r"\(\?P<(\w+)>", lambda m: f"(?P<{m[1]}{number}>", pattern.full)
-    return pat.Pattern(full, pattern.partial, pattern.heads)
-
-
-def _anonymous(pattern: pat.Pattern) -> pat.Pattern:
-    return pat.Pattern(re.sub(r"\(\?P<\w+>", "(?:", pattern.full), pattern.partial, pattern.heads)
 
 
 class _Part(Enum):
@@ -124,7 +33,9 @@ class _Part(Enum):
 
 class TaggedReader(BodyReader):
     __slots__ = (
+        "_dropped",
         "_held",
+        "_key",
         "_keys",
         "_part",
         "_plan",
@@ -147,7 +58,9 @@ class TaggedReader(BodyReader):
         self._rules: schema.TypingRules = "schema"
         self._streams = False  # the value is text, written as it arrives
         self._held: list[str] = []  # the value so far, if it is not
-        self._wraps = False
+        self._key = ""
+        self._dropped = False  # a key given before, whose first value stands
+        self._wraps = False  # a parameter that may hold all others
 
     @property
     def in_string(self) -> bool:
@@ -174,9 +87,11 @@ class TaggedReader(BodyReader):
     def end(self, text: str, pos: int, natural: bool) -> None:
         if self._part in (_Part.VALUE_START, _Part.VALUE, _Part.CDATA):
             self._end_value(text, pos, natural)
+            pos = len(text)
         if self.writer.is_open and natural:
             self.writer.note(UNCLOSED_CALL)
             self._finish()
+            pos = len(text)
         super().end(text, pos, natural)
 
     def _end_value(self, text: str, pos: int, natural: bool) -> None:
@@ -184,7 +99,8 @@ class TaggedReader(BodyReader):
         if not natural:
             return  # what waited may be half a closer, and a value without an end has no type yet
         if not closed:
-            self._take(text[pos:])
+            last = text[pos:]
+            self._take(last.removesuffix("\n") if self._tags.trim == "newline" else last)
             self.writer.note(UNCLOSED_VALUE)
         self._close_value()
 
@@ -227,8 +143,10 @@ class TaggedReader(BodyReader):
             and "wrapper_arg" in self.compiled.dialect.recovery
         )
         self._held = []
+        self._key = key
         self._part = _Part.VALUE_START
-        if self._wraps:
+        self._dropped = key in self._keys and self._tags.first_duplicate_wins
+        if self._wraps or self._dropped:
             self._streams = False
         else:
             self._write_key(key)
@@ -241,7 +159,7 @@ class TaggedReader(BodyReader):
                 return False, "attr_json"
             return types.is_string_only, "schema"
         if wire_type.strip() in self._tags.text_types:
-            return types is None or "string" in types.types or not types.types, "attr_string"
+            return types is None or "string" in types.types or not types.types, "schema"
         return False, "attr_json"
 
     def _write_key(self, key: str) -> None:
@@ -255,10 +173,10 @@ class TaggedReader(BodyReader):
     def _read_value_start(self, text: str, pos: int) -> int:
         if self._tags.cdata:
             start = _BLANK.match(text, pos).end()  # type: ignore[union-attr]
-            if text.startswith(_CDATA_OPEN, start):
+            if text.startswith(CDATA_OPEN, start):
                 self._part = _Part.CDATA
-                return start + len(_CDATA_OPEN)
-            if _CDATA_OPEN.startswith(text[start:]):
+                return start + len(CDATA_OPEN)
+            if CDATA_OPEN.startswith(text[start:]):
                 return pos
         self._part = _Part.VALUE
         if self._tags.trim == "newline" and text[pos] == "\n":
@@ -327,6 +245,9 @@ class TaggedReader(BodyReader):
         self._part = _Part.BETWEEN
 
     def _write_held(self, raw: str) -> None:
+        if self._dropped:
+            self.writer.note(DUPLICATE_KEY)
+            return
         if not self._wraps:
             self.writer.write(schema.type_value(raw, self._types, self._rules))
             return
@@ -336,7 +257,7 @@ class TaggedReader(BodyReader):
             self.writer.write(inner[:-1].rstrip())
             self._written = True
             return
-        self._write_key("arguments")
+        self._write_key(self._key)
         self.writer.write(schema.type_value(raw, self._types, self._rules))
 
     def _finish(self) -> None:

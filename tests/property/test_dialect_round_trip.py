@@ -14,7 +14,7 @@ from stream_parser.dialects import DETECTION_ORDER
 from stream_parser.grammar import compile_dialect
 from stream_parser.patterns import plain
 from stream_parser.renderer import WrittenCall, render
-from stream_parser.tagged_body import plan_tags
+from stream_parser.tag_plan import plan_tags
 from tests.testkit.parser_streams import comparable, parse_message, random_pieces, tool
 
 ANY: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""What all bodies share: closers, surplus brackets, cuts; raw text, heads without a body, and bodies told by one char."""
+"""What all bodies share: closers, surplus brackets, cuts; raw text, bare heads, and bodies told by their first char."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def test_head_that_closes_itself_is_a_whole_call() -> None:
 
 def test_first_character_of_a_body_tells_how_to_read_it() -> None:
     head = "<|channel|>commentary to={}<|message|>"
-    assert calls(read("harmony", head.format("functions.ping") + '\n{"host": "db"}<|call|>')) == [("ping", {"host": "db"})]
+    message = read("harmony", head.format("functions.ping") + '\n{"host": "db"}<|call|>')
+    assert calls(message) == [("ping", {"host": "db"})]
     assert calls(read("harmony", head.format("python") + "print(1)<|call|>")) == [("python", {"code": "print(1)"})]
     assert endings(read("harmony", head.format("python"), "length")) == [("truncated", "cut")]
     assert calls(read("harmony", head.format("python") + " ")) == [("python", {})]

@@ -81,7 +81,18 @@ def test_entries_that_are_no_calls_are_passed_over_in_an_array_of_calls() -> Non
 
 @pytest.mark.parametrize(
     "body",
-    ["{}", "{not json}", '{"a": 1}', "[]", "[1]", "{", '{"name": 5}', '{"name": "' + "x" * 400 + '"}', '{"name": "a\nb', "[[{"],
+    [
+        "{}",
+        "{not json}",
+        '{"a": 1}',
+        "[]",
+        "[1]",
+        "{",
+        '{"name": 5}',
+        '{"name": "' + "x" * 400 + '"}',
+        '{"name": "a\nb',
+        "[[{",
+    ],
 )
 def test_what_names_no_tool_is_text(body: str) -> None:
     assert read("hermes", f"See {tagged(body)} there").content == f"See {tagged(body)} there"

@@ -23,7 +23,9 @@ CALL = '<tool_call>\n{"name": "ping", "arguments": {"host": "db"}}\n</tool_call>
 
 def test_events_come_as_early_as_they_are_certain() -> None:
     parser = StreamParser("hermes", TOOLS, id_source=lambda: "call_1")
-    seen = [parser.feed(piece) for piece in ('<tool_call>{"na', 'me": "ping"', ', "arguments": {"host": "d', "b", '"}}')]
+    seen = [
+        parser.feed(piece) for piece in ('<tool_call>{"na', 'me": "ping"', ', "arguments": {"host": "d', "b", '"}}')
+    ]
     assert seen == [
         [],
         [ToolCallStart(0, "call_1", "ping")],
@@ -95,7 +97,9 @@ def test_every_name_counts_where_nobody_told_the_tools() -> None:
 def test_prompt_that_opened_the_reasoning_starts_in_it() -> None:
     assert read("qwen3", "I see.</think>Fine.", prompt_tail="<|im_start|>assistant\n<think>\n").reasoning == "I see."
     assert read("qwen3", "Fine.", prompt_tail="<|im_start|>assistant\n<think>\n\n</think>\n\n").content == "Fine."
-    assert read("qwen3", "Fine.", prompt_tail="<|im_start|>user\nSay <think>.<|im_end|>\n<|im_start|>assistant\n").content
+    assert read(
+        "qwen3", "Fine.", prompt_tail="<|im_start|>user\nSay <think>.<|im_end|>\n<|im_start|>assistant\n"
+    ).content
     assert read("qwen3", "Fine.", prompt_tail="<|im_start|>assistant\n").content == "Fine."
 
 
@@ -144,7 +148,8 @@ def test_special_marker_by_id_ends_a_string_that_was_left_open() -> None:
 
 def test_special_marker_spelled_inside_a_string_stays_data() -> None:
     parser = StreamParser("kimi_k2", TOOLS, vocab={"<|tool_call_end|>": 7})
-    text = '<|tool_call_begin|>functions.ping:0<|tool_call_argument_begin|>{"host": "a<|tool_call_end|>b"}<|tool_call_end|>'
+    head = "<|tool_call_begin|>functions.ping:0<|tool_call_argument_begin|>"
+    text = head + '{"host": "a<|tool_call_end|>b"}<|tool_call_end|>'
     events = parser.feed(text, [1, 2, 3]) + parser.finish("stop")
     assert calls(collect(events)) == [("ping", {"host": "a<|tool_call_end|>b"})]
 

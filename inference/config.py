@@ -15,7 +15,8 @@ class EngineConfig:
     """model_dir: a folder with config.json and, unless random_weights, safetensors.
 
     max_model_len None: as far as the model and the KV memory reach. kv_bytes None: sized from free memory.
-    max_step_tokens: prefill and decode tokens of one step. max_waiting: turns that queue before new ones are refused.
+    max_step_tokens: prefill and decode tokens of one step; None: by device.
+    max_waiting: turns that queue before new ones are refused.
     """
 
     model_name: str
@@ -27,6 +28,6 @@ class EngineConfig:
     kv_bytes: int | None = None
     block_size: int = 16
     max_rows: int = 64
-    max_step_tokens: int = 256
+    max_step_tokens: int | None = None
     max_waiting: int = 512
     num_threads: int | None = None

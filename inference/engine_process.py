@@ -98,7 +98,7 @@ def _engine(config: EngineConfig, model: LoadedModel) -> Engine:
     pool = BlockPool(model.num_blocks, config.block_size, PrefixIndex())
     limits = SchedulerLimits(
         max_rows=config.max_rows,
-        max_step_tokens=config.max_step_tokens,
+        max_step_tokens=model.max_step_tokens,
         max_model_len=model.max_model_len,
         eos_token_ids=model.eos_token_ids,
     )

@@ -36,11 +36,7 @@ class KVPool:
         self.keys = [torch.zeros(shape, dtype=layout.dtype, device=device) for _ in range(layout.num_layers)]
         self.values = [torch.zeros(shape, dtype=layout.dtype, device=device) for _ in range(layout.num_layers)]
 
-    def copy_blocks(self, copies: tuple[tuple[int, int], ...]) -> None:
-        """Copy whole blocks, (source, copy) pairs, in every layer."""
-        if not copies:
-            return
-        source_ids = torch.tensor([source for source, _ in copies], device=self.keys[0].device)
-        copy_ids = torch.tensor([copy for _, copy in copies], device=self.keys[0].device)
+    def copy(self, source_ids: torch.Tensor, copy_ids: torch.Tensor) -> None:
+        """Copy whole blocks in every layer. Both: [n] int64, on the pool's device."""
         for tensor in (*self.keys, *self.values):
             tensor[copy_ids] = tensor[source_ids]

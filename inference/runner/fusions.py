@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -57,7 +58,7 @@ class FusedLayer(nn.Module):
         qkv = self.qkv(_rms_norm(hidden, self.input_norm))
         query, key, value = self._heads(qkv, _rotary(paged, position_embeddings))
         attended = paged_backend(self.layer_idx, query, key, value, paged, scale=self.scale, window=self.window)
-        hidden = hidden + self.out(attended.view(hidden.shape[0], -1))
+        hidden = hidden + self.out(attended.reshape(hidden.shape[0], -1))
 
         gate_up = self.gate_up(_rms_norm(hidden, self.post_norm))
         gate, up = gate_up[:, : self.intermediate_size], gate_up[:, self.intermediate_size :]
@@ -77,19 +78,38 @@ class FusedLayer(nn.Module):
         return rotated[:, : self.num_heads], rotated[:, self.num_heads :], value
 
 
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """A decoder layer of the known pattern, with the scale and window that it calls attention with."""
+
+    layer: nn.Module
+    scale: float
+    window: int | None
+
+
+def recognise(model: nn.Module) -> list[Recognised | None]:
+    """For each decoder layer, whether its parts are known and a fusion of them gives what the layer gives."""
+    decoder = cast(Any, model).get_decoder()
+    rotary = getattr(decoder, "rotary_emb", None)
+    return [_recognised(layer, rotary) for layer in decoder.layers]
+
+
 def fuse_layers(model: nn.Module, make_linear: MakeLinear) -> tuple[int, int]:
     """Replace the decoder layers that can be fused; returns (fused, total). Old weights are freed layer by layer."""
-    decoder = cast(Any, model).get_decoder()
-    layers, rotary = cast(nn.ModuleList, decoder.layers), getattr(decoder, "rotary_emb", None)
-    fused = 0
-    for index, layer in enumerate(layers):
-        if rotary is None or not _has_the_pattern(layer):
-            continue
-        seen = _verified(layer, rotary)
+    layers = cast(Any, model).get_decoder().layers
+    recognised = recognise(model)
+    for index, seen in enumerate(recognised):
         if seen is not None:
-            layers[index] = FusedLayer(layer, make_linear, seen.scale, seen.window)
-            fused += 1
-    return fused, len(layers)
+            layers[index] = FusedLayer(seen.layer, make_linear, seen.scale, seen.window)
+            recognised[index] = None
+    return sum(isinstance(layer, FusedLayer) for layer in layers), len(layers)
+
+
+def _recognised(layer: nn.Module, rotary: nn.Module | None) -> Recognised | None:
+    if rotary is None or not _has_the_pattern(layer):
+        return None
+    witness = _verified(layer, rotary)
+    return None if witness is None else Recognised(layer, witness.scale, witness.window)
 
 
 class _Witness:
@@ -127,14 +147,15 @@ def _verified(layer: nn.Module, rotary: nn.Module, num_tokens: int = 7) -> _Witn
     """What the layer asks of attention, if a dense FusedLayer equals it on random hidden states in float32."""
     trial = _copy_as_float32(layer)
     attention = cast(Any, trial.self_attn)
-    hidden = torch.randn(1, num_tokens, attention.q_proj.in_features)
-    positions = torch.arange(num_tokens)
+    device = attention.q_proj.weight.device
+    hidden = torch.randn(1, num_tokens, attention.q_proj.in_features, device=device)
+    positions = torch.arange(num_tokens, device=device)
     embeddings = rotary(hidden, position_ids=positions[None])
     if embeddings[0].shape[-1] != attention.head_dim:
         return None  # partial rotary
     layout = KVLayout(1, attention.k_proj.out_features // attention.head_dim, attention.head_dim, 16, torch.float32)
-    witness = _Witness(TorchAttention(KVPool(layout, 1, torch.device("cpu"))))
-    span = Span(0, 1, num_tokens, layout.block_size, torch.tensor([0]), positions[None])
+    witness = _Witness(TorchAttention(KVPool(layout, 1, device)))
+    span = Span(0, 1, num_tokens, layout.block_size, torch.zeros(1, dtype=torch.int64, device=device), positions[None])
     step = StepInputs(positions, positions, positions, positions[-1:], [0], [num_tokens], [span])
     options = {"position_embeddings": embeddings, "position_ids": positions[None], "paged": step}
 

@@ -39,12 +39,13 @@ class Span:
         Built once a step and window, for the first layer that asks.
         """
         if window not in self.masks:
-            keys = torch.arange(self.kv_len)
+            keys = torch.arange(self.kv_len, device=self.query_positions.device)
             queries = self.query_positions[:, :, None]
             hidden = keys > queries
             if window is not None:
                 hidden |= keys <= queries - window
-            self.masks[window] = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)[:, None]
+            mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+            self.masks[window] = mask.masked_fill_(hidden, -torch.inf)[:, None]
         return self.masks[window]
 
 

@@ -6,20 +6,21 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import psutil
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
-from inference.config import Dtype, EngineConfig
+from inference.config import Device, Dtype, EngineConfig
 from inference.errors import ModelLoadError
 from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.attention import INTERFACE_NAME, TorchAttention
 from inference.runner.fusions import fuse_layers
 from inference.runner.linear import Int8Linear, dense, quantize_linears
 from inference.runner.model_runner import ModelRunner
+from inference.step import StepPlan
 
 logger = logging.getLogger("headrace.engine")
 
@@ -29,13 +30,25 @@ _TORCH_DTYPES: dict[Dtype, torch.dtype] = {
 }
 # The KV pool's share of the free memory, and its bounds, when --kv-memory is not given.
 _KV_SHARE, _KV_MOST_BYTES = 0.25, 2 << 30
+_CUDA_KV_SHARE, _CUDA_RESERVED_BYTES = 0.8, 2 << 30
+_STEP_TOKENS: dict[Device, int] = {"cpu": 256, "cuda": 2048}
+
+
+class Runner(Protocol):
+    """What the engine drives; one implementation a device."""
+
+    attention_name: str
+
+    def launch(self, plan: StepPlan) -> Any: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """A runner that is ready, and what it turned out to be. max_model_len: tokens a sequence may reach."""
 
-    runner: ModelRunner
+    runner: Runner
     architecture: str
     attention_backend: str
     max_model_len: int
@@ -44,35 +57,80 @@ class LoadedModel:
     num_blocks: int
     kv_bytes: int
     num_parameters: int
+    max_step_tokens: int
 
 
 def load(config: EngineConfig) -> LoadedModel:
     """Raises ModelLoadError when the folder cannot be served; the message says why."""
-    if config.device == "cuda":
-        raise ModelLoadError("--device cuda: this version runs on the CPU only. Use --device cpu.")
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
+    _check_device(config)
     hf_config = _read_config(config.model_dir)
     layout = _kv_layout(hf_config, config)
-    max_model_len, num_blocks = _size_kv(hf_config, config, layout)
+    if config.device == "cpu":
+        max_model_len, num_blocks = _size_kv(hf_config, config, layout, _free_bytes(config))
     model = _load_weights(hf_config, config)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    _make_fast(model, config.dtype)
-
-    pool = KVPool(layout, num_blocks, torch.device(config.device))
-    backend = TorchAttention(pool)
-    runner = ModelRunner(model, pool, backend, max_rows=config.max_rows, max_model_len=max_model_len)
+    if config.device == "cuda":
+        # What the weights leave free is known only now.
+        max_model_len, num_blocks = _size_kv(hf_config, config, layout, _free_bytes(config))
+        runner: Runner = _cuda_runner(model, layout, config, max_model_len, num_blocks)
+    else:
+        runner = _cpu_runner(model, layout, config, max_model_len, num_blocks)
     return LoadedModel(
         runner=runner,
         architecture=type(model).__name__,
-        attention_backend=backend.name,
+        attention_backend=runner.attention_name,
         max_model_len=max_model_len,
         vocab_size=hf_config.vocab_size,
         eos_token_ids=() if config.random_weights else _eos_token_ids(config.model_dir, hf_config),
         num_blocks=num_blocks,
         kv_bytes=num_blocks * layout.bytes_per_block,
         num_parameters=num_parameters,
+        max_step_tokens=config.max_step_tokens or _STEP_TOKENS[config.device],
     )
+
+
+def _check_device(config: EngineConfig) -> None:
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ModelLoadError("--device cuda: torch finds no CUDA device here. Use --device cpu.")
+    if config.device == "cuda" and config.dtype == "int8":
+        raise ModelLoadError("--dtype int8 is for CPUs. With --device cuda use bf16, fp16 or fp32.")
+    if config.dtype == "int8" and not {"x86", "fbgemm"} & set(torch.backends.quantized.supported_engines):
+        raise ModelLoadError("--dtype int8 needs an x86 CPU with AVX2. Use --dtype fp32 or bf16.")
+
+
+def _cpu_runner(
+    model: nn.Module, layout: KVLayout, config: EngineConfig, max_model_len: int, num_blocks: int
+) -> ModelRunner:
+    _make_fast(model, config.dtype)
+    pool = KVPool(layout, num_blocks, torch.device("cpu"))
+    return ModelRunner(model, pool, TorchAttention(pool), max_rows=config.max_rows, max_model_len=max_model_len)
+
+
+def _cuda_runner(
+    model: nn.Module, layout: KVLayout, config: EngineConfig, max_model_len: int, num_blocks: int
+) -> Runner:
+    # Late: Triton is there only where CUDA is.
+    from inference.runner.cuda_model import DeviceModel, cos_sin_table
+    from inference.runner.cuda_runner import CudaRunner
+
+    cos_sin = cos_sin_table(model, max_model_len)
+    pool = KVPool(layout, num_blocks + 1, torch.device("cuda"))  # one for the spare row
+    runner = CudaRunner(
+        DeviceModel(model, pool), pool, cos_sin, max_rows=config.max_rows, max_model_len=max_model_len
+    )
+    runner.capture([*range(1, min(32, config.max_rows) + 1), *range(40, config.max_rows + 1, 8)])
+    return runner
+
+
+def _free_bytes(config: EngineConfig) -> int:
+    """What the KV pool may take when --kv-memory is not given."""
+    if config.device == "cuda":
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info()
+        return int((free - _CUDA_RESERVED_BYTES) * _CUDA_KV_SHARE)
+    return min(int(psutil.virtual_memory().available * _KV_SHARE), _KV_MOST_BYTES)
 
 
 def _read_config(model_dir: Path) -> PreTrainedConfig:
@@ -99,11 +157,11 @@ def _kv_layout(hf_config: PreTrainedConfig, config: EngineConfig) -> KVLayout:
     )
 
 
-def _size_kv(hf_config: PreTrainedConfig, config: EngineConfig, layout: KVLayout) -> tuple[int, int]:
+def _size_kv(
+    hf_config: PreTrainedConfig, config: EngineConfig, layout: KVLayout, free_bytes: int
+) -> tuple[int, int]:
     """(max_model_len, num_blocks). One sequence of max_model_len tokens always fits into the pool."""
-    kv_bytes = config.kv_bytes
-    if kv_bytes is None:
-        kv_bytes = min(int(psutil.virtual_memory().available * _KV_SHARE), _KV_MOST_BYTES)
+    kv_bytes = config.kv_bytes if config.kv_bytes is not None else free_bytes
     num_blocks = kv_bytes // layout.bytes_per_block
     longest = int(hf_config.max_position_embeddings)
     wanted = config.max_model_len if config.max_model_len is not None else longest
@@ -124,10 +182,13 @@ def _load_weights(hf_config: PreTrainedConfig, config: EngineConfig) -> nn.Modul
     dtype = _TORCH_DTYPES[config.dtype]
     if config.random_weights:
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
+        with torch.device(config.device):
+            model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
     else:
         try:
-            model = AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=dtype, local_files_only=True)
+            model = AutoModelForCausalLM.from_pretrained(
+                config.model_dir, dtype=dtype, local_files_only=True, device_map={"": config.device}
+            )
         except (OSError, ValueError, RuntimeError) as error:
             raise ModelLoadError(f"{config.model_dir}: the weights cannot be loaded: {error}") from error
     model.set_attn_implementation(INTERFACE_NAME)

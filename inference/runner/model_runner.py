@@ -39,6 +39,7 @@ class ModelRunner:
         self._model = model
         self._pool = pool
         self._backend = backend
+        self.attention_name = backend.name
         self._rows = RequestRows(max_rows, max_model_len, pool.layout.block_size)
         # One thread: steps run in launch order, and torch keeps one set of OpenMP workers warm.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-runner")
@@ -52,7 +53,9 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _run(self, plan: StepPlan) -> StepResult:
-        self._pool.copy_blocks(plan.block_copies)
+        if plan.block_copies:
+            source_ids, copy_ids = torch.tensor(plan.block_copies).unbind(1)
+            self._pool.copy(source_ids, copy_ids)
         self._rows.apply(plan)
         step = prepare(plan, self._rows, self._pool.layout.block_size)
 

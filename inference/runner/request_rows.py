@@ -15,7 +15,7 @@ from inference.types import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """How one row samples. bias_ids, end_ids: [n] int64, cpu."""
+    """How one row samples. bias_ids, end_ids: [n] int64, biases: [n] float32, on the rows' device."""
 
     params: SamplingParams
     noise_key: int
@@ -26,29 +26,33 @@ class RowSampling:
     biases: torch.Tensor
 
     @classmethod
-    def of(cls, new: NewRow) -> RowSampling:
+    def of(cls, new: NewRow, device: torch.device | str = "cpu") -> RowSampling:
         bias = new.params.logit_bias
         return cls(
             params=new.params,
             noise_key=new.noise_key,
             num_prompt_tokens=new.num_prompt_tokens,
             no_end_before=new.no_end_before,
-            end_ids=torch.tensor(new.end_token_ids, dtype=torch.int64),
-            bias_ids=torch.tensor([token_id for token_id, _ in bias], dtype=torch.int64),
-            biases=torch.tensor([value for _, value in bias], dtype=torch.float32),
+            end_ids=_on(device, torch.tensor(new.end_token_ids, dtype=torch.int64)),
+            bias_ids=_on(device, torch.tensor([token_id for token_id, _ in bias], dtype=torch.int64)),
+            biases=_on(device, torch.tensor([value for _, value in bias], dtype=torch.float32)),
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """The untouched logits, at most divided by the temperature, are drawn from, and nothing else is asked for."""
+        params = self.params
+        return (
+            params.logprobs is None
+            and not params.logit_bias
+            and params.min_tokens == 0
+            and (params.temperature == 0 or (params.top_k == 0 and params.top_p == 1 and params.min_p == 0))
+            and not self.has_penalties
         )
 
     @property
     def is_plain_greedy(self) -> bool:
-        """The most likely token of the untouched logits is the answer, and nothing else is asked for."""
-        params = self.params
-        return (
-            params.temperature == 0
-            and params.logprobs is None
-            and not params.logit_bias
-            and params.min_tokens == 0
-            and not self.has_penalties
-        )
+        return self.is_plain and self.params.temperature == 0
 
     @property
     def has_penalties(self) -> bool:
@@ -79,3 +83,10 @@ class RequestRows:
         for write in plan.block_writes:
             ids = torch.tensor(write.block_ids, dtype=torch.int64)
             self.block_table[write.row, write.start : write.start + len(write.block_ids)] = ids
+
+
+def _on(device: torch.device | str, values: torch.Tensor) -> torch.Tensor:
+    """Moved without waiting for the device."""
+    if torch.device(device).type == "cpu":
+        return values
+    return values.pin_memory().to(device, non_blocking=True)

@@ -6,6 +6,8 @@ alone, in any batch, and after being preempted. Plain torch: the reference for d
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from inference.runner.request_rows import RequestRows, RowSampling
@@ -25,53 +27,56 @@ def sample(
     Returns the tokens, [num_samples] int64, and the log-probabilities of the rows that asked for them. Those are the
     model's own: taken before penalties, bias and temperature.
     """
-    samplings = [rows.sampling[row] for row in row_ids]
     tokens = logits.argmax(dim=-1)
     logprobs: list[TokenLogprobs | None] = [None] * len(row_ids)
-    for index, sampling in enumerate(samplings):
+    for index, (row, position) in enumerate(zip(row_ids, positions, strict=True)):
+        sampling = rows.sampling[row]
         assert sampling is not None, "a scheduled row has entered"
-        if sampling.is_plain_greedy:
-            continue
-        row_logits = logits[index].float()
-        history = rows.token_ids[row_ids[index], : positions[index]]
-        token = _draw(adjust(row_logits, sampling, history, positions[index]), sampling, positions[index])
-        tokens[index] = token
-        if sampling.params.logprobs is not None:
-            logprobs[index] = _logprobs(row_logits, token, sampling.params.logprobs)
+        if not sampling.is_plain_greedy:
+            tokens[index] = draw(logits[index], sampling, rows.token_ids[row, :position], position)
+            logprobs[index] = read_logprobs(*gather_logprobs(logits[index], tokens[index], sampling))
     return tokens, logprobs
 
 
+def draw(logits: torch.Tensor, sampling: RowSampling, history: torch.Tensor, position: int) -> torch.Tensor:
+    """One row's next token, a scalar; never waits for a device. logits: [vocab]; history: [position], prompt first."""
+    params = sampling.params
+    logits = adjust(logits.float(), sampling, history, position)
+    if params.temperature == 0:
+        return logits.argmax()
+    logits = restrict(logits / params.temperature, params.top_k, params.top_p, params.min_p)
+    # The race of exponentials: with E drawn from Exp(1), argmax(logit - log E) is a draw from softmax(logits).
+    return (logits - exponential_noise(sampling.noise_key, position, logits.shape[0], logits.device).log()).argmax()
+
+
 def adjust(logits: torch.Tensor, sampling: RowSampling, history: torch.Tensor, position: int) -> torch.Tensor:
-    """Penalties, bias and the ban on early end tokens, on a copy. history: [position] int64, the prompt first."""
+    """Penalties, bias and the ban on early end tokens, on a copy."""
     params = sampling.params
     logits = logits.clone()
     if params.repetition_penalty != 1:
-        seen = history.unique()
-        chosen = logits[seen]
-        logits[seen] = torch.where(chosen > 0, chosen / params.repetition_penalty, chosen * params.repetition_penalty)
+        seen = _counts(history, logits) > 0
+        penalised = torch.where(logits > 0, logits / params.repetition_penalty, logits * params.repetition_penalty)
+        logits = torch.where(seen, penalised, logits)
     if params.presence_penalty or params.frequency_penalty:
-        output, counts = history[sampling.num_prompt_tokens :].unique(return_counts=True)
-        logits[output] -= params.presence_penalty + params.frequency_penalty * counts
+        counts = _counts(history[sampling.num_prompt_tokens :], logits)
+        logits -= params.presence_penalty * (counts > 0) + params.frequency_penalty * counts
     if params.logit_bias:
-        logits[sampling.bias_ids] += sampling.biases
+        logits.index_add_(0, sampling.bias_ids, sampling.biases)
     if position < sampling.no_end_before:
-        logits[sampling.end_ids] = -torch.inf
+        logits.index_fill_(0, sampling.end_ids, -torch.inf)
     return logits
 
 
-def _draw(logits: torch.Tensor, sampling: RowSampling, position: int) -> int:
-    params = sampling.params
-    if params.temperature == 0:
-        return int(logits.argmax())
-    logits = restrict(logits / params.temperature, params.top_k, params.top_p, params.min_p)
-    # The race of exponentials: with E drawn from Exp(1), argmax(logit - log E) is a draw from softmax(logits).
-    return int((logits - exponential_noise(sampling.noise_key, position, logits.shape[0]).log()).argmax())
+def _counts(token_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """How often each token of the vocabulary occurs. bincount would wait for the device."""
+    ones = torch.ones(token_ids.shape[0], dtype=logits.dtype, device=logits.device)
+    return torch.zeros_like(logits).index_add_(0, token_ids, ones)
 
 
 def restrict(logits: torch.Tensor, top_k: int, top_p: float, min_p: float) -> torch.Tensor:
     """Rule out unlikely tokens, by min_p, then top_k, then top_p of what is left. The likeliest token always stays."""
     if min_p > 0:
-        logits = logits.masked_fill(logits < logits.max() + torch.tensor(min_p).log(), -torch.inf)
+        logits = logits.masked_fill(logits < logits.max() + math.log(min_p), -torch.inf)
     if 0 < top_k < logits.shape[0]:
         logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], -torch.inf)
     if top_p < 1:
@@ -82,19 +87,27 @@ def restrict(logits: torch.Tensor, top_k: int, top_p: float, min_p: float) -> to
 def _keep_nucleus(logits: torch.Tensor, top_p: float) -> torch.Tensor:
     """Keep the smallest set of likeliest tokens whose mass reaches top_p (arXiv:1904.09751)."""
     probabilities = logits.softmax(dim=-1)
-    # The nucleus is mostly a few hundred tokens: sorting the whole vocabulary is the exception.
-    for count in (min(256, logits.shape[0]), logits.shape[0]):
-        likeliest, ids = probabilities.topk(count)
-        mass_before = likeliest.cumsum(dim=-1) - likeliest
-        kept = ids[mass_before < top_p]
-        if len(kept) < count:
-            break
-    return torch.full_like(logits, -torch.inf).index_copy(0, kept, logits[kept])
+    likeliest, ids = probabilities.sort(descending=True) if logits.is_cuda else _likeliest(probabilities, top_p)
+    mass_before = likeliest.cumsum(dim=-1) - likeliest
+    chosen = logits[ids].masked_fill(mass_before >= top_p, -torch.inf)
+    return torch.full_like(logits, -torch.inf).index_copy(0, ids, chosen)
 
 
-def exponential_noise(key: int, position: int, vocab_size: int) -> torch.Tensor:
+def _likeliest(probabilities: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Enough of the likeliest tokens to hold the nucleus: mostly a few hundred, and sorting all is slow on a CPU."""
+    few = probabilities.topk(min(256, probabilities.shape[0]))
+    if few.values.sum() >= top_p:
+        return few.values, few.indices
+    everything = probabilities.sort(descending=True)
+    return everything.values, everything.indices
+
+
+def exponential_noise(
+    key: int, position: int, vocab_size: int, device: torch.device | str = "cpu"
+) -> torch.Tensor:
     """[vocab_size] float32 draws from Exp(1), a pure function of (key, position, token id)."""
-    state = torch.arange(1, vocab_size + 1) * _GOLDEN + _signed(_mix(key + (position + 1) * (_GOLDEN & _MASK_64)))
+    base = _signed(_mix(key + (position + 1) * (_GOLDEN & _MASK_64)))
+    state = torch.arange(1, vocab_size + 1, device=device) * _GOLDEN + base
     state = (state ^ _shift_right(state, 30)) * _MIX_1
     state = (state ^ _shift_right(state, 27)) * _MIX_2
     bits = _shift_right(state ^ _shift_right(state, 31), 11)
@@ -118,11 +131,22 @@ def _signed(x: int) -> int:
     return x - 2**64 if x >= 2**63 else x
 
 
-def _logprobs(logits: torch.Tensor, token: int, count: int) -> TokenLogprobs:
-    logprobs = logits.log_softmax(dim=-1)
-    top = logprobs.topk(count) if count else None
-    return TokenLogprobs(
-        token_id=token,
-        logprob=float(logprobs[token]),
-        top=tuple(zip(top.indices.tolist(), top.values.tolist(), strict=True)) if top is not None else (),
-    )
+def gather_logprobs(
+    logits: torch.Tensor, token: torch.Tensor, sampling: RowSampling
+) -> tuple[torch.Tensor, torch.Tensor] | tuple[None, None]:
+    """What the row asked for, on the device: ids and values, the chosen token first, then the likeliest."""
+    count = sampling.params.logprobs
+    if count is None:
+        return None, None
+    logprobs = logits.float().log_softmax(dim=-1)
+    top = logprobs.topk(count)
+    ids = torch.cat([token.reshape(1).to(torch.int64), top.indices])
+    return ids, torch.cat([logprobs.index_select(0, ids[:1]), top.values])
+
+
+def read_logprobs(ids: torch.Tensor | None, values: torch.Tensor | None) -> TokenLogprobs | None:
+    """The same on the host."""
+    if ids is None or values is None:
+        return None
+    (token_id, *top_ids), (logprob, *top_values) = ids.tolist(), values.tolist()
+    return TokenLogprobs(token_id, logprob, tuple(zip(top_ids, top_values, strict=True)))

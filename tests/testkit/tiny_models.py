@@ -29,10 +29,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
         },
     },
 }
+# Head widths that tensor cores take.
+_CUDA_COMMON = _COMMON | {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "head_dim": 32}
+CUDA_CONFIGS: dict[str, dict[str, Any]] = {
+    f"cuda_{name}": _CUDA_COMMON | CONFIGS[name] | {"head_dim": 32} for name in ("llama", "qwen2", "qwen3", "mistral")
+}
 
 
 def tiny_config(name: str) -> dict[str, Any]:
-    return _COMMON | CONFIGS[name]
+    return CUDA_CONFIGS[name] if name in CUDA_CONFIGS else _COMMON | CONFIGS[name]
 
 
 def save_tiny_model(name: str, folder: Path) -> Path:

@@ -1,0 +1,83 @@
+"""The rows on a CUDA device, and the staged writes that are all the host ever sends.
+
+Pinned buffers come from torch's host allocator, which reuses one only after the copies from it are done, so nothing
+here waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from inference.runner.kernels.rows import scatter
+from inference.runner.request_rows import RowSampling
+from inference.step import StepPlan
+
+_INT64_WORDS = 2
+
+
+class CudaRows:
+    """Views into one int32 arena, `max_rows` rows and one spare that padding may use.
+
+    token_ids: [rows, stride]; block_table: [rows, max_blocks]; lengths: [rows], tokens in the cache;
+    temperatures: [rows] float32; noise_keys: [rows] int64; skips: [rows], 1 where the sampling kernel leaves the row to
+    the host-driven sampler.
+    """
+
+    def __init__(self, max_rows: int, max_model_len: int, block_size: int, device: torch.device) -> None:
+        rows = max_rows + 1
+        self._stride = -(-(max_model_len + 2) // 64) * 64
+        self._num_blocks = -(-max_model_len // block_size) + 1
+        sizes = [rows * self._stride, rows * self._num_blocks, rows, rows, rows, rows * _INT64_WORDS]
+        starts = [0]
+        for size in sizes:
+            starts.append(-(-(starts[-1] + size) // 64) * 64)
+        self._starts = starts
+        self.arena = torch.zeros(starts[-1], dtype=torch.int32, device=device)
+        parts = [self.arena[start : start + size] for start, size in zip(starts[:-1], sizes, strict=True)]
+        self.token_ids = parts[0].view(rows, self._stride)
+        self.block_table = parts[1].view(rows, self._num_blocks)
+        self.lengths, self.skips = parts[2], parts[3]
+        self.temperatures = parts[4].view(torch.float32)
+        self.noise_keys = parts[5].view(torch.int64)
+        self.sampling: list[RowSampling | None] = [None] * rows
+        self.spare_row = max_rows
+
+    def apply(self, plan: StepPlan) -> None:
+        """Stage everything that the plan changes and scatter it with one kernel."""
+        writes: list[tuple[int, Sequence[int] | np.ndarray]] = []
+        tokens, table, lengths, skips, temperatures, keys, _ = self._starts
+        for new in plan.new_rows:
+            sampling = RowSampling.of(new, self.arena.device)
+            self.sampling[new.row] = sampling
+            writes += [
+                (tokens + new.row * self._stride, new.token_ids),
+                (lengths + new.row, (0,)),
+                (skips + new.row, (0 if sampling.is_plain else 1,)),
+                (temperatures + new.row, np.array([new.params.temperature], np.float32).view(np.int32)),
+                (keys + new.row * _INT64_WORDS, np.array([new.noise_key], np.int64).view(np.int32)),
+            ]
+        for write in plan.block_writes:
+            writes.append((table + write.row * self._num_blocks + write.start, write.block_ids))
+        if writes:
+            self._scatter(writes)
+
+    def _scatter(self, writes: list[tuple[int, Sequence[int] | np.ndarray]]) -> None:
+        header = np.empty((len(writes), 3), np.int32)
+        data = []
+        source = 3 * len(writes)
+        for index, (target, values) in enumerate(writes):
+            header[index] = (target, source, len(values))
+            data.append(np.asarray(values, np.int32))
+            source += len(values)
+        staged = to_device(np.concatenate([header.ravel(), *data]), self.arena.device)
+        scatter(self.arena, staged, len(writes))
+
+
+def to_device(values: np.ndarray, device: torch.device) -> torch.Tensor:
+    """A copy on the device, enqueued, not awaited."""
+    pinned = torch.empty(values.shape, dtype=torch.from_numpy(values[:0]).dtype, pin_memory=True)
+    pinned.numpy()[...] = values
+    return pinned.to(device, non_blocking=True)

@@ -1,0 +1,1 @@
+"""Triton kernels, each beside the function that launches it; tests/gpu holds them to plain references."""

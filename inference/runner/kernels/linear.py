@@ -1,0 +1,211 @@
+"""Linear layers for few rows (decode): one pass over the weights, with the norm before and what follows fused in.
+
+At M <= 32 a linear layer waits for its weights alone, so everything else is made to fit into their time. Each output
+is summed in one order whatever M is: a row's result is the same bits alone and in a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+MAX_ROWS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """block_n outputs by block_k inputs a tile; split_k programs share an output tile, the last to arrive adds up.
+
+    tma: weights come through the tensor memory accelerator (Hopper and newer).
+    """
+
+    block_n: int
+    block_k: int
+    split_k: int
+    num_warps: int = 4
+    num_stages: int = 4
+    tma: bool = False
+
+
+@triton.jit(do_not_specialize=["num_rows", "num_squares"])
+def _linear_kernel(
+    x, weight, out, bias, norm_weight, residual, squares_in, squares_out, partials, arrivals, num_rows, num_outputs,
+    num_squares, K: tl.constexpr, eps: tl.constexpr, HAS_NORM: tl.constexpr, HAS_NORM_WEIGHT: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr, GIVES_SQUARES: tl.constexpr, MOST_SQUARES: tl.constexpr,
+    MAX_ROWS: tl.constexpr, GATED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
+    USE_TMA: tl.constexpr,
+):  # fmt: skip
+    tile = tl.program_id(0)
+    part = tl.program_id(1)
+    cols = tile * BLOCK_N + tl.arange(0, BLOCK_N)
+    rows = tl.arange(0, BLOCK_M)
+    live = rows < num_rows
+    in_range = cols < num_outputs
+    steps: tl.constexpr = (K + BLOCK_K * SPLIT_K - 1) // (BLOCK_K * SPLIT_K)
+
+    acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+    for step in range(steps):
+        first = (part * steps + step) * BLOCK_K
+        ks = first + tl.arange(0, BLOCK_K)
+        inside = ks < K
+        if USE_TMA:
+            w = weight.load([tile * BLOCK_N, first])
+        else:
+            at = cols.to(tl.int64)[:, None] * K + ks[None, :]
+            w = tl.load(weight + at, mask=in_range[:, None] & inside[None, :], other=0.0)
+        xt = tl.load(x + rows[None, :] * K + ks[:, None], mask=live[None, :] & inside[:, None], other=0.0)
+        if HAS_NORM_WEIGHT:
+            scale = tl.load(norm_weight + ks, mask=inside, other=0.0).to(tl.float32)
+            xt = (xt.to(tl.float32) * scale[:, None]).to(w.dtype)
+        acc = tl.dot(w, xt, acc, input_precision="ieee")
+
+    mine = True
+    if SPLIT_K > 1:
+        at_part = partials + (tile * SPLIT_K + part) * BLOCK_N * BLOCK_M
+        inner = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + rows[None, :]
+        tl.store(at_part + inner, acc, cache_modifier=".cg")
+        tl.debug_barrier()
+        mine = tl.atomic_add(arrivals + tile, 1, sem="acq_rel") == SPLIT_K - 1
+        if mine:
+            tl.debug_barrier()
+            acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+            for other in range(SPLIT_K):
+                base = tile * SPLIT_K + other
+                acc += tl.load(partials + base * BLOCK_N * BLOCK_M + inner, cache_modifier=".cg")
+            tl.store(arrivals + tile, 0)
+    if mine:
+        if HAS_NORM:
+            sources = tl.arange(0, MOST_SQUARES)
+            at_squares = squares_in + sources[:, None] * MAX_ROWS + rows[None, :]
+            squares = tl.sum(tl.load(at_squares, mask=(sources < num_squares)[:, None], other=0.0), axis=0)
+            acc = acc * (1.0 / tl.sqrt(squares / K + eps))[None, :]
+        if HAS_BIAS:
+            acc += tl.load(bias + cols, mask=in_range, other=0.0).to(tl.float32)[:, None]
+        if GATED:
+            pairs = tl.permute(tl.reshape(acc, [BLOCK_N // 2, 2, BLOCK_M]), [0, 2, 1])
+            gate, up = tl.split(pairs)
+            y = gate / (1.0 + tl.exp(-gate)) * up
+            width = num_outputs // 2
+            out_cols = tile * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
+        else:
+            y = acc
+            width = num_outputs
+            out_cols = cols
+        at_out = rows.to(tl.int64)[None, :] * width + out_cols[:, None]
+        out_mask = live[None, :] & (out_cols < width)[:, None]
+        if HAS_RESIDUAL:
+            y += tl.load(residual + at_out, mask=out_mask, other=0.0).to(tl.float32)
+        rounded = y.to(out.dtype.element_ty)
+        tl.store(out + at_out, rounded, mask=out_mask)
+        if GIVES_SQUARES:
+            exact = tl.where(out_mask, rounded.to(tl.float32), 0.0)
+            tl.store(squares_out + tile * MAX_ROWS + rows, tl.sum(exact * exact, axis=0))
+
+
+@dataclass(slots=True)
+class RowSquares:
+    """Sums of squares of the hidden states' rows, in parts: what an RMSNorm needs, left by whoever wrote the rows.
+
+    parts: [MOST_PARTS, MAX_ROWS] float32; count: how many parts the last writer left.
+    """
+
+    parts: torch.Tensor
+    count: int = 0
+
+    MOST_PARTS: ClassVar[int] = 256
+
+    @classmethod
+    def on(cls, device: torch.device) -> RowSquares:
+        return cls(torch.zeros(cls.MOST_PARTS, MAX_ROWS, dtype=torch.float32, device=device))
+
+    def measure(self, x: torch.Tensor) -> None:
+        """As if x, [M <= MAX_ROWS, width], had just been written."""
+        self.parts[0, : x.shape[0]] = x.float().pow(2).sum(-1)
+        self.count = 1
+
+
+class SmallLinear:
+    """One layer's weights and scratch, for at most MAX_ROWS rows.
+
+    weight: [num_outputs, num_inputs] bf16, fp16 or fp32, contiguous. eps: an RMSNorm is applied to x first; its
+    weight is `norm_weight`, or has been multiplied into `weight` (None). gated: outputs come in pairs (gate, up) and
+    y = silu(gate) * up, half as wide. One stream only: the scratch of split-K tiles is the layer's own.
+    """
+
+    def __init__(
+        self, weight: torch.Tensor, *, bias: torch.Tensor | None = None, eps: float | None = None,
+        norm_weight: torch.Tensor | None = None, gated: bool = False, tiling: Tiling | None = None,
+    ) -> None:  # fmt: skip
+        self.weight, self.bias, self.gated, self.eps, self.norm_weight = weight, bias, gated, eps, norm_weight
+        self.num_outputs, self.num_inputs = weight.shape
+        self.tiling = tiling or choose_tiling(self.num_outputs, self.num_inputs)
+        self.num_tiles = triton.cdiv(self.num_outputs, self.tiling.block_n)
+        parts = self.num_tiles * self.tiling.split_k if self.tiling.split_k > 1 else 0
+        self._partials = weight.new_empty(max(1, parts * self.tiling.block_n * MAX_ROWS), dtype=torch.float32)
+        self._arrivals = weight.new_zeros(self.num_tiles, dtype=torch.int32)
+        block = [self.tiling.block_n, self.tiling.block_k]
+        self._source = TensorDescriptor.from_tensor(weight, block) if self.tiling.tma else weight
+
+    @property
+    def num_results(self) -> int:
+        return self.num_outputs // 2 if self.gated else self.num_outputs
+
+    def __call__(
+        self, x: torch.Tensor, out: torch.Tensor, *, squares: RowSquares | None = None,
+        residual: torch.Tensor | None = None,
+    ) -> torch.Tensor:  # fmt: skip
+        """x: [M, num_inputs] contiguous, M <= MAX_ROWS; out: [M, num_results], any float dtype; residual may be out.
+
+        squares: with a norm, those of x; with a residual, where those of the result are left.
+        """
+        tiling, num_rows = self.tiling, x.shape[0]
+        gives_squares = residual is not None and squares is not None
+        assert self.eps is None or (squares is not None and residual is None), "a norm needs the squares of its input"
+        parts = None if squares is None else squares.parts
+        _linear_kernel[(self.num_tiles, tiling.split_k)](
+            x, self._source, out, self.bias, self.norm_weight, residual, parts, parts, self._partials, self._arrivals,
+            num_rows, self.num_outputs, 0 if squares is None else squares.count, self.num_inputs, self.eps or 0.0,
+            HAS_NORM=self.eps is not None, HAS_NORM_WEIGHT=self.norm_weight is not None,
+            HAS_BIAS=self.bias is not None, HAS_RESIDUAL=residual is not None, GIVES_SQUARES=gives_squares,
+            MOST_SQUARES=triton.next_power_of_2(max(1, 0 if squares is None else squares.count)), MAX_ROWS=MAX_ROWS,
+            GATED=self.gated,
+            BLOCK_M=16 if num_rows <= 16 else MAX_ROWS, BLOCK_N=tiling.block_n, BLOCK_K=tiling.block_k,
+            SPLIT_K=tiling.split_k, USE_TMA=tiling.tma, num_warps=tiling.num_warps,
+            num_stages=tiling.num_stages if num_rows <= 16 else min(4, tiling.num_stages),
+        )  # fmt: skip
+        if gives_squares:
+            assert squares is not None
+            squares.count = self.num_tiles
+        return out
+
+    def reference(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """The same in float32, plainly."""
+        x = x.float()
+        if self.eps is not None:
+            norm_weight = None if self.norm_weight is None else self.norm_weight.float()
+            x = F.rms_norm(x, (self.num_inputs,), norm_weight, self.eps)
+        y = F.linear(x, self.weight.float(), None if self.bias is None else self.bias.float())
+        if self.gated:
+            y = F.silu(y[:, 0::2]) * y[:, 1::2]
+        return y if residual is None else y + residual.float()
+
+
+def choose_tiling(num_outputs: int, num_inputs: int) -> Tiling:
+    """Enough programs to keep every multiprocessor's loads in flight; see tests/bench/tune_linear.py."""
+    if num_outputs >= 12_000:
+        return Tiling(64, 128, 1, num_stages=3)
+    if num_outputs >= 3_000 and num_inputs % 512 == 0:
+        return Tiling(64, 256, 2 if num_outputs < 4_000 else 1, num_stages=5)
+    return Tiling(64, 128, 4 if num_inputs % 512 == 0 else 1, num_stages=5)
+
+
+def interleave(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """Rows gate 0, up 0, gate 1, up 1 ...: the order that a gated SmallLinear takes."""
+    return torch.stack([gate, up], dim=1).flatten(0, 1)

@@ -1,0 +1,103 @@
+"""Draws the next token of each row on the device and writes it where the next step reads it.
+
+Greedy and Gumbel in one kernel: the score of a token is its logit, or logit / temperature + noise, and the best score
+wins. The noise is the hash of inference.runner.sampler (the reference): key, position and token id decide it.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+_TILE = 4096
+
+
+@triton.jit
+def _mix(state):
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EB
+    return state ^ (state >> 31)
+
+
+@triton.jit
+def _noise(key, position, token_ids):
+    """log of an Exp(1) draw; fine-grained near zero, where the winners are."""
+    golden = tl.full([], 0x9E3779B97F4A7C15, tl.uint64)
+    base = _mix(key.to(tl.uint64) + (position.to(tl.uint64) + 1) * golden)
+    bits = _mix((token_ids.to(tl.uint64) + 1) * golden + base)
+    uniform = ((bits >> 32).to(tl.float32) + 0.5) * 2.3283064365386963e-10
+    # -log1p(-u), by its series where 1 - u would lose digits.
+    series = uniform * (1.0 + uniform * (0.5 + uniform * (0.33333334 + uniform * 0.25)))
+    return tl.log(tl.where(uniform < 0.01, series, -tl.log(1.0 - uniform)))
+
+
+@triton.jit
+def _sample_kernel(
+    logits, sample_rows, positions, temperatures, noise_keys, skips, token_ids, token_stride, lengths, results,
+    best_scores, best_ids, arrivals, vocab_size, spare_row,
+    NUM_TILES: tl.constexpr, TILE: tl.constexpr, TILES_POW2: tl.constexpr,
+):  # fmt: skip
+    index = tl.program_id(0)
+    tile = tl.program_id(1)
+    row = tl.load(sample_rows + index).to(tl.int64)
+    position = tl.load(positions + index) + 1
+    if tl.load(skips + row) == 0:
+        ids = tile * TILE + tl.arange(0, TILE)
+        inside = ids < vocab_size
+        scores = tl.load(logits + index.to(tl.int64) * vocab_size + ids, mask=inside, other=-float("inf"))
+        temperature = tl.load(temperatures + row)
+        if temperature > 0:
+            scores = scores / temperature - _noise(tl.load(noise_keys + row), position, ids)
+        scores = tl.where(inside, scores, -float("inf"))
+        best, at = tl.max(scores, axis=0, return_indices=True, return_indices_tie_break_left=True)
+        tl.store(best_scores + index * NUM_TILES + tile, best, cache_modifier=".cg")
+        tl.store(best_ids + index * NUM_TILES + tile, tile * TILE + at, cache_modifier=".cg")
+        tl.debug_barrier()
+        if tl.atomic_add(arrivals + index, 1, sem="acq_rel") == NUM_TILES - 1:
+            tl.debug_barrier()
+            tiles = tl.arange(0, TILES_POW2)
+            known = tiles < NUM_TILES
+            tile_scores = tl.load(
+                best_scores + index * NUM_TILES + tiles, mask=known, other=-float("inf"), cache_modifier=".cg"
+            )
+            _, winner = tl.max(tile_scores, axis=0, return_indices=True, return_indices_tie_break_left=True)
+            token = tl.load(best_ids + index * NUM_TILES + winner, cache_modifier=".cg")
+            tl.store(arrivals + index, 0)
+            tl.store(token_ids + row * token_stride + position, token)
+            tl.store(results + index, token)
+    if (tile == 0) & (row != spare_row):
+        tl.store(lengths + row, position)
+
+
+class Sampling:
+    """The kernel and its scratch. Rows whose `skips` is not 0 get no token here, only their length; the spare row,
+    which fills batches up, keeps its length.
+
+    token_ids: [max_rows, stride] int32, lengths, skips: [max_rows] int32; temperatures: [max_rows] float32;
+    noise_keys: [max_rows] int64.
+    """
+
+    def __init__(
+        self, token_ids: torch.Tensor, lengths: torch.Tensor, temperatures: torch.Tensor, noise_keys: torch.Tensor,
+        skips: torch.Tensor, vocab_size: int, max_batch: int, spare_row: int,
+    ) -> None:  # fmt: skip
+        self._rows = (temperatures, noise_keys, skips, token_ids, token_ids.stride(0), lengths)
+        self._vocab_size, self._spare_row = vocab_size, spare_row
+        self._num_tiles = triton.cdiv(vocab_size, _TILE)
+        device = token_ids.device
+        self._best_scores = torch.empty(max_batch * self._num_tiles, dtype=torch.float32, device=device)
+        self._best_ids = torch.empty(max_batch * self._num_tiles, dtype=torch.int32, device=device)
+        self._arrivals = torch.zeros(max_batch, dtype=torch.int32, device=device)
+
+    def __call__(
+        self, logits: torch.Tensor, sample_rows: torch.Tensor, positions: torch.Tensor, results: torch.Tensor
+    ) -> None:
+        """logits: [S, vocab] float32; sample_rows: [S] int32; positions: [S] int32, where each row's last token stands;
+        results: [S] int32, written. Grid (S, vocabulary tiles).
+        """
+        _sample_kernel[(logits.shape[0], self._num_tiles)](
+            logits, sample_rows, positions, *self._rows, results, self._best_scores, self._best_ids, self._arrivals,
+            self._vocab_size, self._spare_row, NUM_TILES=self._num_tiles, TILE=_TILE,
+            TILES_POW2=triton.next_power_of_2(self._num_tiles), num_warps=4,
+        )  # fmt: skip

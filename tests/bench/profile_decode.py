@@ -1,0 +1,83 @@
+"""Where a decode step's time goes: microseconds of each kernel by its place in the layer, and the gaps between them.
+
+    python tests/bench/profile_decode.py MODEL [--batches 1,8,32] [--context 384]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from inference.config import EngineConfig
+from inference.runner.loader import load
+from tests.bench.shapes import write_config
+
+PLACES = ("qkv", "attention", "out", "gate_up", "down")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--batches", type=lambda text: [int(part) for part in text.split(",")], default=[1, 8, 32])
+    parser.add_argument("--context", type=int, default=384)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        config = EngineConfig(
+            args.model, write_config(args.model, Path(scratch)), random_weights=True, device="cuda", dtype="bf16",
+            max_rows=max(args.batches), max_model_len=args.context + 512, kv_bytes=8 << 30,
+        )  # fmt: skip
+        runner = load(config).runner
+    for batch in args.batches:
+        _profile(runner, batch, args.context, f"{args.model} batch {batch}")
+    runner.close()
+
+
+@torch.inference_mode()
+def _profile(runner, batch: int, context: int, title: str) -> None:
+    rows = runner.rows
+    blocks = context // 16 + 8
+    for row in range(batch):
+        rows.block_table[row, :blocks] = torch.arange(row * blocks, (row + 1) * blocks, device="cuda")
+    rows.lengths[:batch] = context
+    runner._row_ids[:batch] = torch.arange(batch, device="cuda")
+    runner._batch = ()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(runner._stream):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(20):
+            runner._graphs[batch].replay()
+        end.record()
+        end.synchronize()
+        step_us = start.elapsed_time(end) / 20 * 1e3
+        with profile(activities=[ProfilerActivity.CUDA]) as trace:
+            for _ in range(5):
+                runner._graphs[batch].replay()
+            torch.cuda.synchronize()
+    ours = [event for event in trace.events() if "_kernel" in event.name]
+    kernels = sorted((event.time_range.start, event.time_range.end) for event in ours)
+    per_step = len(kernels) // 5
+    spent, gaps = defaultdict(float), 0.0
+    for step in range(5):
+        part = kernels[step * per_step : (step + 1) * per_step]
+        places = ["gather", *PLACES * ((per_step - 3) // 5), "head", "sample"]
+        for index, (place, (begin, finish)) in enumerate(zip(places, part, strict=True)):
+            spent[place] += (finish - begin) / 5
+            if index:
+                gaps += (begin - part[index - 1][1]) / 5
+    layers = (per_step - 3) // 5
+    print(f"{title}: {step_us:.0f} us a step, {per_step} kernels, gaps {gaps:.0f} us in all", flush=True)
+    each = {place: us / (layers if place in PLACES else 1) for place, us in spent.items()}
+    print("   ", "  ".join(f"{place} {us:.2f}" for place, us in each.items()))
+
+
+if __name__ == "__main__":
+    main()

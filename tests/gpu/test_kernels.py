@@ -1,0 +1,261 @@
+"""Each kernel against its plain reference on fresh random inputs: odd sizes, poisoned outputs.
+
+Runs on CUDA. With TRITON_INTERPRET=1 the same tests run on the CPU, slowly, in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+
+from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
+from inference.runner.kernels.attention import HeadShape, LayerAttention, PagedAttention, tiles_of  # noqa: E402
+from inference.runner.kernels.linear import RowSquares, SmallLinear, Tiling, interleave  # noqa: E402
+from inference.runner.kernels.rows import gather_decode, scatter  # noqa: E402
+from inference.runner.kernels.sampling import Sampling  # noqa: E402
+from inference.runner.sampler import exponential_noise  # noqa: E402
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+DTYPE = torch.float16 if INTERPRETED else torch.bfloat16
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def _close(got: torch.Tensor, expected: torch.Tensor, relative: float = 0.02) -> None:
+    got, expected = got.float(), expected.float()
+    assert torch.isfinite(got).all()
+    assert (got - expected).norm() <= relative * expected.norm() + 1e-5
+
+
+def _random(*shape: int, scale: float = 1.0) -> torch.Tensor:
+    return (torch.randn(*shape, device=DEVICE) * scale).to(DTYPE)
+
+
+@pytest.mark.parametrize("num_rows", [1, 3, 16, 17, 32])
+@pytest.mark.parametrize("split_k", [1, 4])
+@pytest.mark.parametrize("kind", ["plain", "norm_bias", "residual", "gated"])
+def test_small_linear_equals_its_reference(num_rows, split_k, kind):
+    num_in, num_out = (512, 80) if kind == "residual" else (768, 96)
+    weight = _random(num_out, num_in, scale=num_in**-0.5)
+    options = {}
+    if kind in ("norm_bias", "gated"):
+        options["eps"] = 1e-5
+    if kind == "gated":
+        options["norm_weight"] = _random(num_in) + 1
+    if kind == "norm_bias":
+        options["bias"] = _random(num_out)
+    linear = SmallLinear(weight, gated=kind == "gated", tiling=Tiling(32, 64, split_k), **options)
+    x = _random(num_rows, num_in, scale=3.0)
+    out = torch.full((num_rows + 1, linear.num_results), float("nan"), dtype=DTYPE, device=DEVICE)
+    squares = RowSquares.on(torch.device(DEVICE))
+    residual = None
+    if kind == "residual":
+        residual = out[:num_rows]
+        residual.copy_(_random(num_rows, num_out))
+        expected = linear.reference(x, residual)
+    else:
+        expected = linear.reference(x)
+    for _ in range(2):  # the second run finds the split-K counters as the first one left them
+        squares.measure(x)
+        if kind == "residual":
+            saved = residual.clone()
+        linear(x, out[:num_rows], squares=squares if kind != "plain" else None, residual=residual)
+        _close(out[:num_rows], expected)
+        if kind == "residual":
+            assert squares.count == linear.num_tiles
+            written = out[:num_rows].float().pow(2).sum(-1)
+            _close(squares.parts[: squares.count, :num_rows].sum(0), written, relative=1e-4)
+            out[:num_rows] = saved
+    assert out[num_rows:].isnan().all(), "nothing is written past the rows"
+
+
+def test_small_linear_gives_a_row_the_same_bits_alone_and_in_a_batch():
+    linear = SmallLinear(_random(96, 512), eps=1e-6, tiling=Tiling(32, 64, 2))
+    x = _random(32, 512)
+    squares = RowSquares.on(torch.device(DEVICE))
+    squares.measure(x)
+    batched = linear(x, torch.empty(32, 96, dtype=torch.float32, device=DEVICE), squares=squares)
+    for row in (0, 7, 31):
+        one = x[row : row + 1].contiguous()
+        squares.measure(one)
+        alone = linear(one, torch.empty(1, 96, dtype=torch.float32, device=DEVICE), squares=squares)
+        assert torch.equal(alone[0], batched[row])
+
+
+def test_interleave_alternates_rows():
+    gate, up = torch.arange(6).view(3, 2), torch.arange(6).view(3, 2) + 100
+    assert interleave(gate, up)[:, 0].tolist() == [0, 100, 2, 102, 4, 104]
+
+
+class Paged:
+    """Rows of random length over scattered blocks of a poisoned pool."""
+
+    def __init__(self, shape: HeadShape, lengths: list[int], window: int | None, has_norm: bool, max_len: int = 700):
+        self.shape, self.lengths, self.block_size = shape, lengths, 16
+        rng = random.Random(len(lengths))
+        blocks = [-(-(length + 1) // 16) for length in lengths]
+        order = rng.sample(range(sum(blocks) + 3), sum(blocks))
+        self.table = torch.zeros(len(lengths), max_len // 16 + 2, dtype=torch.int32, device=DEVICE)
+        for row, count in enumerate(blocks):
+            self.table[row, :count] = torch.tensor([order.pop() for _ in range(count)])
+        layout = KVLayout(1, shape.num_kv_heads, shape.head_dim, 16, DTYPE)
+        pool = KVPool(layout, sum(blocks) + 3, torch.device(DEVICE))
+        half = shape.head_dim // 2
+        angles = torch.arange(max_len, device=DEVICE)[:, None] * 10000.0 ** -(torch.arange(half, device=DEVICE) / half)
+        self.cos_sin = torch.cat([angles.cos(), angles.sin()], dim=1).float()
+        norms = [_random(shape.head_dim) + 1 if has_norm else None for _ in range(2)]
+        self.layer = LayerAttention(pool.keys[0], pool.values[0], shape.head_dim**-0.5, window, *norms, 1e-6)
+        self.paged = PagedAttention(shape, self.table, 16, self.cos_sin, max_batch=max(8, len(lengths)))
+        self.keys = [_random(length, shape.num_kv_heads, shape.head_dim) for length in lengths]
+        self.values = [_random(length, shape.num_kv_heads, shape.head_dim) for length in lengths]
+        for row, length in enumerate(lengths):
+            for position in range(length):
+                block = self.table[row, position // 16]
+                pool.keys[0][block, position % 16] = self.keys[row][position]
+                pool.values[0][block, position % 16] = self.values[row][position]
+
+    def rotated(self, heads: torch.Tensor, norm: torch.Tensor | None, position: int) -> torch.Tensor:
+        heads = heads.float()
+        if norm is not None:
+            heads = heads * torch.rsqrt(heads.pow(2).mean(-1, keepdim=True) + 1e-6) * norm.float()
+        half = self.shape.head_dim // 2
+        cos, sin = self.cos_sin[position, :half], self.cos_sin[position, half:]
+        first, second = heads[..., :half], heads[..., half:]
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+    def expected(self, row: int, qkv: torch.Tensor, start: int) -> torch.Tensor:
+        """Attention of the row's packed new tokens [n, width], written out in float32."""
+        shape = self.shape
+        heads = qkv.view(len(qkv), -1, shape.head_dim)
+        at = torch.arange(start, start + len(qkv), device=DEVICE)
+        query = torch.stack(
+            [self.rotated(h[: shape.num_heads], self.layer.query_norm, int(p)) for h, p in zip(heads, at, strict=True)]
+        )
+        new_keys = torch.stack([
+            self.rotated(h[shape.num_heads : -shape.num_kv_heads], self.layer.key_norm, int(p))
+            for h, p in zip(heads, at, strict=True)
+        ])  # fmt: skip
+        keys = torch.cat([self.keys[row][:start].float(), new_keys.to(DTYPE).float()])
+        values = torch.cat([self.values[row][:start], heads[:, -shape.num_kv_heads :]]).float()
+        group = shape.num_heads // shape.num_kv_heads
+        keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
+        scores = torch.einsum("qhd,khd->hqk", query, keys) * shape.head_dim**-0.5
+        seen = torch.arange(len(keys), device=DEVICE)
+        visible = seen <= at[:, None]
+        if self.layer.window is not None:
+            visible &= seen > at[:, None] - self.layer.window
+        weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
+        return torch.einsum("hqk,khd->qhd", weights, values).flatten(1)
+
+    def cached(self, row: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
+        block = self.table[row, position // 16]
+        return self.layer.keys[block, position % 16], self.layer.values[block, position % 16]
+
+
+SHAPES = [HeadShape(4, 2, 64), HeadShape(6, 2, 32), HeadShape(3, 3, 128)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("window", "has_norm"), [(None, True), (37, False)])
+def test_decode_attention_equals_its_reference(shape, window, has_norm):
+    lengths = [0, 1, 15, 16, 127, 128, 300] if not INTERPRETED else [0, 17, 130]
+    paged = Paged(shape, lengths, window, has_norm)
+    batch = list(range(len(lengths)))
+    random.Random(3).shuffle(batch)
+    qkv = _random(len(batch), shape.qkv_width)
+    row_ids = torch.tensor(batch, dtype=torch.int32, device=DEVICE)
+    positions = torch.tensor([lengths[row] for row in batch], dtype=torch.int32, device=DEVICE)
+    out = torch.full((len(batch), shape.num_heads * shape.head_dim), float("nan"), dtype=DTYPE, device=DEVICE)
+    for _ in range(2):
+        paged.paged.decode(paged.layer, qkv, row_ids, positions, out)
+        for index, row in enumerate(batch):
+            _close(out[index], paged.expected(row, qkv[index : index + 1], lengths[row])[0])
+            key, value = paged.cached(row, lengths[row])
+            heads = qkv[index].view(-1, shape.head_dim)
+            _close(key, paged.rotated(heads[shape.num_heads : -shape.num_kv_heads], paged.layer.key_norm, lengths[row]))
+            assert torch.equal(value, heads[-shape.num_kv_heads :])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("window", "has_norm"), [(None, True), (21, False)])
+def test_prefill_attention_equals_its_reference(shape, window, has_norm):
+    starts, counts = ([0, 5, 40, 200], [70, 1, 64, 131]) if not INTERPRETED else ([0, 30], [20, 1])
+    lengths = [start + count for start, count in zip(starts, counts, strict=True)]
+    paged = Paged(shape, lengths, window, has_norm)
+    spans = [(row, starts[row], counts[row]) for row in range(len(starts))]
+    qkv = _random(sum(counts), shape.qkv_width)
+    original = qkv.clone()
+    positions = torch.cat([torch.arange(start, start + count) for _, start, count in spans]).to(DEVICE, torch.int32)
+    rows = torch.cat([torch.full((count,), row) for row, _, count in spans]).to(DEVICE)
+    slots = paged.table[rows, (positions // 16).long()] * 16 + positions % 16
+    tiles = torch.tensor(tiles_of(spans), dtype=torch.int32, device=DEVICE)
+    out = torch.full((sum(counts), shape.num_heads * shape.head_dim), float("nan"), dtype=DTYPE, device=DEVICE)
+    paged.paged.store(paged.layer, qkv, slots.to(torch.int32), positions)
+    paged.paged.prefill(paged.layer, qkv, tiles, out)
+    first = 0
+    for row, start, count in spans:
+        _close(out[first : first + count], paged.expected(row, original[first : first + count], start))
+        first += count
+
+
+def test_scatter_writes_each_run_where_it_belongs_and_nothing_else():
+    arena = torch.arange(5000, dtype=torch.int32, device=DEVICE)
+    expected = arena.clone()
+    runs = [(7, [1, 2, 3]), (100, list(range(2500))), (4999, [-5])]
+    header, data, source = [], [], 9
+    for target, values in runs:
+        header += [target, source, len(values)]
+        data += values
+        source += len(values)
+        expected[target : target + len(values)] = torch.tensor(values, dtype=torch.int32, device=DEVICE)
+    scatter(arena, torch.tensor(header + data, dtype=torch.int32, device=DEVICE), len(runs))
+    assert torch.equal(arena, expected)
+
+
+def test_gather_takes_the_newest_token_of_each_row():
+    embedding = _random(50, 72)
+    token_ids = torch.randint(0, 50, (6, 40), dtype=torch.int32, device=DEVICE)
+    lengths = torch.tensor([3, 0, 39, 7, 1, 2], dtype=torch.int32, device=DEVICE)
+    row_ids = torch.tensor([2, 0, 5], dtype=torch.int32, device=DEVICE)
+    hidden = torch.full((3, 72), float("nan"), dtype=DTYPE, device=DEVICE)
+    positions = torch.zeros(3, dtype=torch.int32, device=DEVICE)
+    squares = RowSquares.on(torch.device(DEVICE))
+    gather_decode(row_ids, token_ids, lengths, embedding, hidden, positions, squares)
+    at = lengths[row_ids.long()]
+    assert torch.equal(positions, at)
+    assert torch.equal(hidden, embedding[token_ids[row_ids.long(), at.long()].long()])
+    _close(squares.parts[0, :3], hidden.float().pow(2).sum(-1), relative=1e-4)
+
+
+@pytest.mark.parametrize("vocab_size", [4096, 9001])
+def test_sampling_draws_what_the_reference_draws(vocab_size):
+    rows = 5
+    token_ids = torch.zeros(rows, 64, dtype=torch.int32, device=DEVICE)
+    lengths = torch.zeros(rows, dtype=torch.int32, device=DEVICE)
+    skips = torch.tensor([0, 0, 0, 1, 0], dtype=torch.int32, device=DEVICE)
+    temperatures = torch.tensor([0.0, 1.0, 0.7, 1.0, 1.5], device=DEVICE)
+    keys = torch.tensor([1, 2**62 + 12345, 77, 5, 999], dtype=torch.int64, device=DEVICE)
+    sampling = Sampling(token_ids, lengths, temperatures, keys, skips, vocab_size, max_batch=8, spare_row=2)
+    logits = torch.randn(4, vocab_size, device=DEVICE) * 2
+    logits[0, 100] = logits[0, 4000] = logits[0].max() + 1  # a tie goes to the first
+    sample_rows = torch.tensor([0, 4, 1, 3], dtype=torch.int32, device=DEVICE)
+    positions = torch.tensor([5, 9, 20, 30], dtype=torch.int32, device=DEVICE)
+    results = torch.full((4,), -7, dtype=torch.int32, device=DEVICE)
+    for _ in range(2):
+        sampling(logits, sample_rows, positions, results)
+        assert results[0] == 100
+        for index in (1, 2):
+            row, position = int(sample_rows[index]), int(positions[index]) + 1
+            noise = exponential_noise(int(keys[row]), position, vocab_size, DEVICE)
+            assert results[index] == (logits[index] / temperatures[row] - noise.log()).argmax()
+            assert token_ids[row, position] == results[index]
+        assert results[3] == -7, "a skipped row is left to the host-driven sampler"
+        assert lengths[sample_rows.long()].tolist() == [6, 10, 21, 31]

@@ -271,6 +271,12 @@ async def until_keepalives(answer, engine):
             num_keepalives += 1
 
 
+async def test_a_background_response_that_writes_needs_few_keepalives():
+    async with in_process(talking("a b c d e", delay_s=0.015), keepalive_s=0.02) as (_, http):
+        streamed = await http.post("/v1/responses", json={"input": "Hi", "background": True, "stream": True})
+        assert text_of(check_order(list(sse_events(streamed.text)))) == "a b c d e"
+
+
 async def test_a_follower_that_the_log_has_left_behind_is_told(monkeypatch):
     monkeypatch.setattr(responses_background, "EventLog", partial(EventLog, max_bytes=3000))
     engine = FakeEngine()

@@ -11,11 +11,20 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from gateway.app import GatewayApp
 from gateway.responses_websocket import ResponsesConnection
 from gateway.scripted import Match, ScriptLine
 from inference.errors import QueueFull
 from inference.types import TokenChunk
-from tests.testkit.gateway_kit import ByteTokenizer, FakeEngine, model_backend, running_gateway, scripted, token_chunks
+from tests.testkit.gateway_kit import (
+    ByteTokenizer,
+    FakeEngine,
+    gateway_config,
+    model_backend,
+    running_gateway,
+    scripted,
+    token_chunks,
+)
 from tests.testkit.responses_order import TERMINAL, check_order
 
 _QUESTION = re.compile(r"user\n(.*)<")
@@ -289,16 +298,13 @@ async def test_lanes_forget_the_oldest_when_they_remember_too_much():
 # Frames
 
 
-@pytest.mark.parametrize("frame", ["no json", "[]", "{}", '{"type":"response.cancel"}', b"\xff\xfe"])
-async def test_a_frame_that_is_none_gets_an_error_and_the_connection_goes_on(frame):
-    async with connected(talking()) as (_, client):
-        await client.socket.send(frame)
-        assert (await client.error())["status"] == 400
-        await client.response(input="Hi")
-
-
-async def test_frames_may_be_binary_and_not_too_large():
+async def test_a_frame_that_is_none_gets_an_error_and_the_connection_goes_on():
     async with connected(talking(), max_body_bytes=1000) as (_, client):
+        for frame in ("no json", "[]", "{}", '{"type":"response.cancel"}', b"\xff\xfe"):
+            await client.socket.send(frame)
+            assert (await client.error())["status"] == 400
+            await client.response(input="Hi")
+        # Binary frames are read as well.
         await client.socket.send(b'{"type":"response.create","input":"Hi"}')
         check_order(await client.answer())
         await client.send(input="x" * 1000)
@@ -479,17 +485,17 @@ class StuckSocket:
 @pytest.mark.parametrize(
     ("error", "is_aborted", "closed_with"), [(None, True, None), (OSError(), False, None), (ValueError(), False, 1011)]
 )
-async def test_a_socket_that_cannot_be_written_ends_its_connection(error, is_aborted, closed_with, caplog):
-    async with running_gateway(talking(), slow_reader_timeout_s=0.05) as gateway:
-        inbox = asyncio.Queue()
-        socket = StuckSocket(error)
-        connection = ResponsesConnection(gateway.app._service, "", socket, inbox.get)
-        running = asyncio.create_task(connection.run())
-        # More errors than may wait for the client: it is not read any more until the connection ends.
-        for _ in range(8000):
-            inbox.put_nowait({"type": "websocket.receive", "text": "{}"})
-        inbox.put_nowait({"type": "websocket.receive", "text": '{"type":"response.create","input":"Hi"}'})
-        inbox.put_nowait({"type": "websocket.disconnect", "code": 1006})
-        await asyncio.wait_for(running, 10)
-        assert (socket.is_aborted, socket.closed_with) == (is_aborted, closed_with)
-        await gateway.settled()
+async def test_a_socket_that_cannot_be_written_ends_its_connection(error, is_aborted, closed_with):
+    app = GatewayApp(talking(), gateway_config(slow_reader_timeout_s=0.05))
+    inbox = asyncio.Queue()
+    socket = StuckSocket(error)
+    connection = ResponsesConnection(app._service, "", socket, inbox.get)
+    running = asyncio.create_task(connection.run())
+    # More errors than may wait for the client: it is not read any more until the connection ends.
+    for _ in range(8000):
+        inbox.put_nowait({"type": "websocket.receive", "text": "{}"})
+    inbox.put_nowait({"type": "websocket.receive", "text": '{"type":"response.create","input":"Hi"}'})
+    inbox.put_nowait({"type": "websocket.disconnect", "code": 1006})
+    await asyncio.wait_for(running, 10)
+    assert (socket.is_aborted, socket.closed_with) == (is_aborted, closed_with)
+    assert app.admission.num_live == 0

@@ -41,6 +41,10 @@ clients: $(VENV)/.test  ## drive real client programs against a running server
 soak: $(VENV)/.test  ## minutes of load, cancels and disconnects
 	$(BIN)/python -m pytest tests/soak -m soak --timeout 1200
 
+FUZZ_SECONDS ?= 600
+fuzz: $(VENV)/.test  ## throw random text at the parser (FUZZ_SECONDS=600)
+	$(BIN)/python -m tests.soak.fuzz_parser --seconds $(FUZZ_SECONDS)
+
 bench: $(VENV)/.test  ## CPU speed against Transformers, and the parser's cost a token
 	$(BIN)/python tests/bench/cpu.py
 	$(BIN)/python tests/bench/parser.py

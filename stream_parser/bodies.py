@@ -150,6 +150,7 @@ class RawReader(BodyReader):
         if self.writer.is_open and self._started and natural:
             self._write(text[pos:])
             self._finish()
+            pos = len(text)
         super().end(text, pos, natural)
 
     def _next_stop(self, text: str, pos: int) -> int:

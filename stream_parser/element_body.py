@@ -82,6 +82,7 @@ class ElementReader(BodyReader):
                 self.writer.note(UNCLOSED_VALUE)
             self.writer.note(UNCLOSED_CALL)
             self._finish()
+            pos = len(text)
         super().end(text, pos, natural)
 
     def _next_mark(self, text: str, at: int) -> int:
@@ -215,4 +216,7 @@ def _leaf(text: str, types: schema.TypeSet | None) -> str:
             return "[]"
         if types.is_object:
             return "{}"
-    return schema.type_value(text, types, "schema")
+    value = schema.type_value(text, types, "schema")
+    if types is not None and types.is_array and "string" not in types.types and not value.startswith("["):
+        return f"[{schema.type_value(text, types.items, 'schema')}]"  # one item, its tag left out
+    return value

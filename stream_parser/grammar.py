@@ -162,17 +162,21 @@ def _marker_entries(dialect: Dialect) -> list[Entry]:
     add(Role.STRAY, dialect.noise)
     add(Role.TURN_END, dialect.drop)
 
-    special = set(dialect.special)
     return [
         Entry(
             frozenset(roles[literal]),
             pat.marker(literal),
-            special=literal in special,
+            special=_is_special(dialect, literal),
             first_only=literal in bare,
-            ends_reasoning=literal in enders or literal in special,
+            ends_reasoning=literal in enders or _is_special(dialect, literal),
         )
         for literal in sorted(roles, key=len, reverse=True)
     ]
+
+
+def _is_special(dialect: Dialect, literal: str) -> bool:
+    """It is a special token, or begins with one."""
+    return any(literal.startswith(token) for token in dialect.special)
 
 
 def _call_entries(
@@ -185,7 +189,7 @@ def _call_entries(
     call = compiled.call
     sections = tuple(opener for section in dialect.sections for opener in section.opens)
     starts = (*sections, *(call.opens or [pat.first_literal(h) for h in call.heads if pat.first_literal(h)]))
-    special = any(start in dialect.special for start in starts)
+    special = any(_is_special(dialect, start) for start in starts)
     opened = re.compile(_any(starts).full) if starts else None
 
     section = [_any(sections), pat.space()] if sections else []
@@ -251,7 +255,7 @@ def _header_entries(dialect: Dialect) -> tuple[list[Entry], CompiledCall | None]
     if messages is None:
         return [], None
 
-    special = messages.starts[0] in dialect.special
+    special = _is_special(dialect, messages.starts[0])
     header = _header_pattern(messages)
     role = frozenset({Role.HEADER})
     started = pat.sequence(_any(messages.starts), header)
@@ -260,7 +264,7 @@ def _header_entries(dialect: Dialect) -> tuple[list[Entry], CompiledCall | None]
         bare = pat.sequence(pat.ahead_of(pat.lit(opening)), header)
         bare = Pattern(bare.full, bare.partial, frozenset({opening[:2]}))
         opened = re.compile(pat.lit(opening).full)
-        entries.append(Entry(role, bare, special, opened, first_only=opening not in dialect.special))
+        entries.append(Entry(role, bare, special, opened, first_only=not _is_special(dialect, opening)))
 
     compiled = None
     if messages.body is not None:

@@ -2,15 +2,7 @@
 
 from stream_parser.dialect import Call, Dialect, LaxArguments, Span
 
-_TOKENS = (
-    "<|tool_call>",
-    "<tool_call|>",
-    "<|channel>",
-    "<|channel>thought",
-    "<channel|>",
-    "<turn|>",
-    "<|tool_response>",
-)
+_TOKENS = ("<|tool_call>", "<tool_call|>", "<|channel>", "<channel|>", "<turn|>", "<|tool_response>")
 
 GEMMA4 = Dialect(
     name="gemma4",

@@ -220,9 +220,6 @@ INKLING = Dialect(
         "<|content_invoke_tool_json|>",
         "<|end_message|>",
         "<|content_model_end_sampling|>",
-        "<|message_model|><|content_thinking|>",
-        "<|message_model|><|content_text|>",
-        "<|message_model|><|content_invoke_tool_json|>",
     ),
     keep_edges=True,
     fingerprints=(("<|content_invoke_tool_json|>",),),
@@ -250,7 +247,10 @@ HYPERCLOVAX_14B = Dialect(
         ),
     ),
     drop=("<|im_end|>", "<|endofturn|>", "<|stop|>"),
-    special=("<|im_start|>", "<|im_end|>", "<|im_start|>assistant/think\n", "<|im_start|>assistant\n"),
+    special=(
+        "<|im_start|>",
+        "<|im_end|>",
+    ),
     fingerprints=(("-> tool/function_call",),),
 )
 
@@ -286,9 +286,6 @@ SOLAR_OPEN = Dialect(
         "<|calls|>",
         "<|tool_call:begin|>",
         "<|tool_call:end|>",
-        "<|begin|>assistant<|think|>",
-        "<|begin|>assistant<|content|>",
-        "<|begin|>assistant",
     ),
     keep_edges=True,
     aliases=("solar_open_100b",),

@@ -52,7 +52,7 @@ MINIMAX_M3 = Dialect(
         ),
     ),
     drop=("[e~[",),
-    special=(_N + "{ws}<tool_call>", _N + "{ws}</tool_call>", _N + "{ws}</invoke>"),
+    special=(_N,),
     turns=("]~b]ai\n",),
     aliases=("minimax-m3",),
     fingerprints=((_N,), ("]<]minimax", "<mm:think>")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from gateway.config import ConfigError, GatewayConfig, ServeOptions
 from gateway.model_backend import ModelBackend
 from gateway.scripted import ScriptedBackend, ScriptError, load_script
 from inference import models
-from inference.config import EngineConfig
+from inference.config import Device, Dtype, EngineConfig
 from inference.engine_client import EngineClient
 from inference.errors import ModelLoadError
 from inference.tokenizer import CheckpointTokenizer, SyntheticTokenizer, Tokenizer
@@ -50,7 +51,7 @@ def build_backend(options: ServeOptions) -> Loaded:
         model_dir=source.folder,
         random_weights=source.random_weights,
         device=options.device,
-        dtype=options.dtype or ("int8" if options.device == "cpu" else "bf16"),
+        dtype=options.dtype or _default_dtype(options.device),
         max_model_len=options.max_model_len,
         kv_bytes=options.kv_bytes,
     )
@@ -68,6 +69,13 @@ def _detect_dialect(tokenizer: Tokenizer) -> Dialect:
         if "tools" in (tokenizer.chat_template or ""):
             log.warning("%s Reading tool calls as %s; --dialect chooses another.", error, _DEFAULT_DIALECT)
         return DIALECTS[_DEFAULT_DIALECT]
+
+
+def _default_dtype(device: Device) -> Dtype:
+    """The int8 kernels are x86's."""
+    if device == "cuda":
+        return "bf16"
+    return "int8" if platform.machine() in ("x86_64", "AMD64") else "fp32"
 
 
 def _scripted(path: Path, dialect: str | None) -> Loaded:

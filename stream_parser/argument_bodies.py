@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+from stream_parser import json_value
 from stream_parser.bodies import BodyReader, Status
 from stream_parser.calls import CallWriter
 from stream_parser.grammar import CompiledCall
@@ -115,8 +114,8 @@ class CounterReader(BodyReader):
 
     def _infer(self, arguments: str) -> str:
         try:
-            value = json.loads(arguments)
-        except ValueError:
+            value = json_value.parse(arguments)
+        except json_value.JsonError:
             return ""
         keys = set(value) if isinstance(value, dict) else set()
         fitting = []

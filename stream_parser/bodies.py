@@ -127,9 +127,6 @@ class RawReader(BodyReader):
         if self._complete:
             return self.read_closers(text, pos)
         if not self._started:
-            pos = _BLANK.match(text, pos).end()  # type: ignore[union-attr]
-            if pos == len(text):
-                return pos
             self._started = True
             self.writer.write("{" + quoted(self._argument) + ': "')
 

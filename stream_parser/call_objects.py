@@ -268,7 +268,8 @@ class CallReader(BodyReader):
             return
         if self._begun:
             self.writer.write(piece)
-        elif self._kept is not None:
+        else:
+            assert self._kept is not None
             self._kept.append(piece)
 
     def _end_scanner(self, scanner: JsonScanner, complete: bool = True) -> None:

@@ -56,11 +56,6 @@ class CallWriter:
     def is_open(self) -> bool:
         return self._pieces is not None
 
-    @property
-    def is_blank(self) -> bool:
-        """Nothing of the open call's arguments has been written."""
-        return not self._pieces
-
     def begin(self, name: str, wire_id: str = "") -> None:
         assert self._pieces is None, "the call before is still open"
         self.index += 1

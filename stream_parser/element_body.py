@@ -86,11 +86,9 @@ class ElementReader(BodyReader):
         super().end(text, pos, natural)
 
     def _next_mark(self, text: str, at: int) -> int:
-        """The next position where a tag or the end of the call is, or may come to be."""
+        """The next position where a tag is or may come to be; what ends the call looks like one."""
         while at >= 0:
             if self._tag.match(text, at) or self._partial.match(text, at):
-                return at
-            if self.ends.boundary.match(text, at) or self.ends.boundary_partial.match(text, at):
                 return at
             at = text.find(self._prefix[0], at + 1)
         return at
@@ -138,7 +136,7 @@ class ElementReader(BodyReader):
     def _close(self, name: str) -> None:
         if all(element.name != name for element in self._stack):
             return  # closes nothing that is open
-        while self._stack:
+        while True:
             element = self._stack.pop()
             if not self._stack:
                 self._close_parameter(element)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
+from typing import assert_never
 
 from stream_parser import patterns as pat
 from stream_parser.dialect import (
@@ -248,6 +249,8 @@ def _body_start(compiled: CompiledCall, fenced: bool) -> list[Pattern]:
             return [pat.space(), pat.ahead_negative(r"[\s{\[]")]
         case NoArguments():
             return []
+        case _:
+            assert_never(body)
 
 
 def _header_entries(dialect: Dialect) -> tuple[list[Entry], CompiledCall | None]:

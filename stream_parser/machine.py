@@ -282,8 +282,7 @@ class Machine:
                 self.regions.say(raw[0])
                 self._held = raw[1:]
             return
-        if trial is not None:
-            self._settle()
+        assert trial is None, "a body that was not confirmed is rejected at its end"
         self._body = None
         self.regions.mark()
         self._held = body.leftover

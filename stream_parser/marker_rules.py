@@ -98,8 +98,6 @@ class MarkerRules:
     def _is_header(self, entry: Entry, hit: re.Match[str]) -> bool:
         messages = self._grammar.dialect.messages
         assert messages is not None
-        if entry.first_only and not self._regions.at_edge:
-            return False
         if not messages.known_names:
             return True
         route, name = self.route(hit)

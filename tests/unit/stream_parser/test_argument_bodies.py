@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.testkit.parser_tools import calls, endings, read
+from stream_parser.events import Message
+from tests.testkit.parser_streams import parse_message
+from tests.testkit.parser_tools import TOOLS, calls, endings, read
 
 HEAD = "[TOOL_CALLS]ping[ARGS]"
 KIMI = "<|tool_call_begin|>{}<|tool_call_argument_begin|>{}<|tool_call_end|>"
+
+
+def read_whole(dialect: str, text: str) -> Message:
+    return parse_message(dialect, text, TOOLS)
 
 
 def test_arguments_pass_verbatim() -> None:
@@ -70,6 +76,10 @@ def test_bare_counter_names_the_one_tool_whose_keys_fit(arguments: str, expected
     message = read("kimi_k2", KIMI.format("3", arguments))
     assert calls(message) == expected
     assert endings(message) == [("repaired", "name_from_arguments")]
+
+
+def test_arguments_nested_too_deeply_to_be_looked_at_name_no_tool() -> None:
+    assert calls(read_whole("kimi_k2", KIMI.format("3", '{"host": ' + "[" * 5000 + "]" * 5000 + "}"))) == []
 
 
 @pytest.mark.parametrize("arguments", ["{}", '{"nobody": 1}', '"x"', "{broken", '{"a": <|x}'])

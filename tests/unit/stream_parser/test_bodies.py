@@ -6,7 +6,7 @@ import pytest
 
 from stream_parser.bodies import BodyReader
 from stream_parser.calls import CallWriter
-from stream_parser.dialect import Call, Dialect, JsonArguments, RawArgument
+from stream_parser.dialect import Call, Dialect, JsonArguments, NoArguments, RawArgument
 from stream_parser.grammar import compile_dialect
 from stream_parser.schema import ToolIndex
 from tests.testkit.parser_tools import TOOLS, calls, endings, read
@@ -57,6 +57,20 @@ def test_surplus_brackets_and_fences_behind_a_body_are_dropped(surplus: str) -> 
     assert read(TAILED, '<c>ping{"host": "db"}' + surplus + "</a></c> Then.").content == "Then."
 
 
+def test_frame_that_goes_on_ends_a_raw_body() -> None:
+    text = "<|channel|>analysis to=python code<|message|>x = 1<|start|>assistant<|channel|>final<|message|>Done"
+    message = read("harmony", text)
+    assert calls(message) == [("python", {"code": "x = 1"})]
+    assert message.content == "Done"
+
+
+def test_head_without_a_body_waits_for_its_closer() -> None:
+    call = Call(NoArguments(), heads=("<c {name}>",), closes=("</c>",))
+    message = read(Dialect(name="d", families=(), syntax="", calls=(call,)), "<c bare></c> Then.")
+    assert calls(message) == [("bare", {})]
+    assert message.content == "Then."
+
+
 def test_call_without_closers_ends_with_its_body() -> None:
     message = read(UNCLOSED, '@call ping{"host": "db"} and `this`')
     assert calls(message) == [("ping", {"host": "db"})]
@@ -77,7 +91,7 @@ def test_next_call_needs_no_closer_before_it() -> None:
 
 
 def test_head_that_closes_itself_is_a_whole_call() -> None:
-    message = read("deepseek_v4", '<｜DSML｜invoke name="bare"/> Then.')
+    message = read("deepseek_v4", '<｜DSML｜tool_calls><｜DSML｜invoke name="bare"/></｜DSML｜tool_calls> Then.')
     assert calls(message) == [("bare", {})]
     assert message.content == "Then."
 

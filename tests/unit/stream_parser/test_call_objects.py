@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.testkit.parser_streams import parse_message
+from stream_parser import StreamParser, collect
+from tests.testkit.parser_streams import parse_message, tool
 from tests.testkit.parser_tools import TOOLS, calls, endings, read
 
 PING = ("ping", {"host": "db"})
@@ -98,8 +99,33 @@ def test_what_names_no_tool_is_text(body: str) -> None:
     assert read("hermes", f"See {tagged(body)} there").content == f"See {tagged(body)} there"
 
 
+def test_empty_name_is_no_name_and_a_later_one_counts() -> None:
+    assert read("hermes", tagged('{"name": "", "arguments": {}}')).content == tagged('{"name": "", "arguments": {}}')
+    assert calls(read("hermes", tagged('{"name": "", "name": "bare", "arguments": {}}'))) == [BARE]
+
+
+def test_marker_behind_arguments_without_a_name_makes_all_of_it_text() -> None:
+    text = '<tool_call>{"arguments": {"a": 1 <tool_call>{"name": "bare", "arguments": {}}</tool_call>'
+    assert calls(read("hermes", text)) == [BARE]
+
+
+def test_sign_that_begins_no_marker_between_members_is_passed_over() -> None:
+    assert calls(read("hermes", tagged('{"name": "bare", <x "arguments": {}}'))) == [BARE]
+    assert calls(read("hermes", tagged('{"name": "ping", "arguments": {"host": <db}}')))[0][0] == "ping"
+
+
+def test_unmarked_object_with_a_required_argument_missing_is_text() -> None:
+    parser = StreamParser("llama3_json", [tool("need", ["a"], a={"type": "string"})])
+    events = parser.feed('{"name": "need"}') + parser.finish("stop")
+    assert collect(events).content == '{"name": "need"}'
+
+
 def test_broken_escape_in_a_name_is_kept_as_it_is() -> None:
     assert read("hermes", tagged('{"name": "p\\x", "arguments": {}}')).tool_calls[0].name == "p\\x"
+
+
+def test_entry_that_is_no_call_may_lack_its_end() -> None:
+    assert calls(read("hermes", tagged('[{"name": "bare", "arguments": {}}, {"note"'))) == [BARE]
 
 
 def test_id_with_an_open_end_waits_and_a_strange_one_is_skipped() -> None:

@@ -51,6 +51,7 @@ def test_text_streams_where_the_schema_says_string() -> None:
         ("<new><a>1</a></new>", {"new": {"a": 1}}),
         ("<new>text</new>", {"new": "text"}),
         ("<owner>null</owner>", {"owner": None}),
+        ("<owner></owner>", {"owner": ""}),
     ],
 )
 def test_elements_become_what_the_schema_says(body: str, expected: object) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stream_parser import StreamParser
+from stream_parser import StreamParser, collect
 from stream_parser.dialect import Call, Dialect, JsonArguments, JsonCall, Messages, NoArguments, Route, Span
 from stream_parser.events import ContentDelta, ReasoningDelta
+from tests.testkit.parser_streams import check_promises
 from tests.testkit.parser_tools import TOOLS, calls, endings, read
 
 BARE = '<tool_call>{"name": "bare", "arguments": {}}</tool_call>'
@@ -196,3 +197,46 @@ def test_section_that_must_be_there_is_demanded() -> None:
     assert calls(read(strict, "<s><c bare>{}</c></s>")) == [("bare", {})]
     assert read(strict, "<c bare>{}</c>").content == "<c bare>{}</c>"
     assert endings(read(strict, "<s><c bare>{", "length")) == [("truncated", "cut")]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text", "marker"),
+    [
+        ("command_a", '<|START_ACTION|>[{"tool_name": "ping", "parameters": {"host": "a', "<|END_ACTION|>"),
+        ("mistral_v3", '[TOOL_CALLS][{"extra": "a', "[/TOOL_CALLS]"),
+        ("lfm2", '<|tool_call_start|>[ping(host="a', "<|tool_call_end|>"),
+        (
+            "step3",
+            '<｜tool_call_begin｜><steptml:invoke name="ping"><steptml:parameter name="host">a',
+            "<｜tool_call_end｜>",
+        ),
+        ("gemma4", '<|tool_call>call:ping{host:<|"|>a', "<tool_call|>"),
+        ("harmony", "<|channel|>commentary to=python code<|message|>a", "<|call|>"),
+        ("harmony", '<|channel|>commentary to=ping<|message|>{"host": "a', "<|call|>"),
+        ("harmony", "<|channel|>commentary to=ping<|message|>", "<|call|>"),
+        ("kimi_k2", '<|tool_call_begin|>3<|tool_call_argument_begin|>{"host": "a', "<|tool_call_end|>"),
+    ],
+)
+def test_marker_by_id_inside_any_body_is_never_data(dialect: str, text: str, marker: str) -> None:
+    parser = StreamParser(dialect, TOOLS, vocab={marker: 5})
+    events = parser.feed(text, [1]) + parser.feed(marker, [5]) + parser.feed(" x", [1]) + parser.finish("stop")
+    check_promises(events)
+    assert all(marker not in getattr(event, "arguments", "") for event in events)
+
+
+def test_special_piece_that_ends_nothing_by_itself_is_read_with_what_follows() -> None:
+    piece = "]<]minimax[>["
+    parser = StreamParser("minimax_m3", TOOLS, vocab={piece: 5})
+    events = parser.feed(f'{piece}<invoke name="ping">{piece}<host>a', [5, 1, 5, 1])
+    events += parser.feed(piece, [5]) + parser.feed("</host>", [1]) + parser.finish("stop")
+    assert calls(collect(events)) == [("ping", {"host": "a"})]
+
+
+def test_opener_repeated_right_behind_itself_is_dropped() -> None:
+    assert read("hermes", "<think>\n<think>a</think>b").reasoning == "a"
+    assert read("hermes", "<think>a", prompt_tail="<think>\n").reasoning == "a"
+
+
+def test_call_in_prose_of_any_other_shape_is_found_by_its_first_character() -> None:
+    assert calls(read("cwm", "<tool: x>\nping {}</tool>")) == [("ping", {})]
+    assert calls(read("react", "Action: ping\nAction Input: {}")) == [("ping", {})]

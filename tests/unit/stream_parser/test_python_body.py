@@ -123,5 +123,13 @@ def test_end_marker_inside_a_literal_outside_of_strings_ends_the_call() -> None:
     assert message.content == "then"
 
 
+def test_end_marker_between_arguments_or_in_a_dictionary_ends_the_call() -> None:
+    assert calls(read("lfm2", "<|tool_call_start|>[put_note(level=3, <|tool_call_end|>")) == [
+        ("put_note", {"level": 3})
+    ]
+    assert calls(read("lfm2", '<|tool_call_start|>[ping({"host": "db" <|tool_call_end|>')) == [PING]
+    assert calls(read("lfm2", lfm('[ping({"host": <db})]')))[0][0] == "ping"
+
+
 def test_lone_less_than_sign_in_a_literal_is_no_marker() -> None:
     assert calls(read("lfm2", lfm("[put_note(text=a<b, level=1)]")))[0][0] == "put_note"

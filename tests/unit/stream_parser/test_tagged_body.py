@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stream_parser import DIALECTS
+from stream_parser.dialect import Call, Dialect, TaggedArguments
 from tests.testkit.parser_tools import calls, endings, read
 
 
@@ -183,6 +184,12 @@ def test_values_of_a_stripping_dialect_lose_their_edges() -> None:
 def test_python_literals_are_values_where_models_write_them() -> None:
     call = "<seed:tool_call><function=put_note><parameter=tags>['a', 'b']</parameter></function></seed:tool_call>"
     assert only(call, "seed_oss") == {"tags": ["a", "b"]}
+
+
+def test_call_without_any_closer_ends_with_the_turn() -> None:
+    tags = TaggedArguments(params=("<k {key}>",), closes=("</k>",))
+    dialect = Dialect(name="d", families=(), syntax="", calls=(Call(tags, opens=("@",), heads=("{name}=",)),))
+    assert calls(read(dialect, "@put_note=<k text>a</k>\n<k level>1</k>")) == [("put_note", {"text": "a", "level": 1})]
 
 
 def test_dialect_that_demands_closers_ends_a_value_at_its_closer_only() -> None:

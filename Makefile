@@ -45,9 +45,10 @@ FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.test  ## throw random text at the parser (FUZZ_SECONDS=600)
 	$(BIN)/python -m tests.soak.fuzz_parser --seconds $(FUZZ_SECONDS)
 
-bench: $(VENV)/.test  ## CPU speed against Transformers, and the parser's cost a token
+bench: $(VENV)/.test  ## CPU speed against Transformers, and the parser's and the gateway's cost a token
 	$(BIN)/python tests/bench/cpu.py
 	$(BIN)/python tests/bench/parser.py
+	$(BIN)/python tests/bench/gateway.py
 
 size:  ## lines a package
 	@for package in stream_parser inference gateway agents/headrace tests; do \

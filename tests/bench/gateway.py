@@ -7,7 +7,7 @@ line. Variants with commas are measured in turns, so that their ratio means some
 
     python tests/bench/gateway.py [--sockets 8] [--socket-streams 500] [--event-streams 200] [--rate 50] [--seconds 60]
                                   [--loop asyncio,uvloop] [--http httptools,h11] [--frames batch,single]
-                                  [--rounds 1] [--profile]
+                                  [--interval-ms 1,2] [--rounds 1] [--profile]
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ class Result:
 
 def main() -> None:
     args = _arguments()
-    names = ("loop", "http", "frames")
+    names = ("loop", "http", "frames", "interval_ms")
     variants = [
-        dict(zip(names, values, strict=True)) for values in itertools.product(args.loop, args.http, args.frames)
+        dict(zip(names, values, strict=True))
+        for values in itertools.product(args.loop, args.http, args.frames, args.interval_ms)
     ]
     results = [measure(args, variant) for _ in range(args.rounds) for variant in variants]
     _report(args, results)
@@ -138,11 +139,13 @@ def _report(args: argparse.Namespace, results: list[Result]) -> None:
         f"{args.socket_streams} streams on {args.sockets} sockets + {args.event_streams} event streams, "
         f"{args.rate:g} tokens/s each, {args.seconds:g} s, load average {os.getloadavg()[0]:.1f}"
     )
-    print(f"{'loop':9}{'http':11}{'frames':8}{'lost':>5}{'p50 ms':>8}{'p99 ms':>8}{'p99.9':>8}{'max':>8}", end="")
+    print(
+        f"{'loop':9}{'http':11}{'frames':8}{'ms':>4}{'lost':>5}{'p50 ms':>8}{'p99 ms':>8}{'p99.9':>8}{'max':>8}", end=""
+    )
     print(f"{'us/token':>10}{'engine':>8}{'gateway':>9}{'CPU':>6}{'streams/core':>14}{'RSS MiB':>14}")
     for r in results:
         v = r.variant
-        print(f"{v['loop']:9}{v['http']:11}{v['frames']:8}{r.num_lost + len(r.faults):5}", end="")
+        print(f"{v['loop']:9}{v['http']:11}{v['frames']:8}{v['interval_ms']:>4}{r.num_lost + len(r.faults):5}", end="")
         print(f"{r.p50_ms:8.2f}{r.p99_ms:8.2f}{r.p999_ms:8.2f}{r.max_ms:8.1f}{r.us_a_token:10.1f}", end="")
         print(f"{r.engine_us_a_token:8.1f}{r.gateway_us_a_token:9.1f}{r.cpu_share:6.0%}", end="")
         print(f"{1e6 / (r.us_a_token * args.rate):14.0f}{r.rss_start_mib:8.0f}{r.rss_end_mib:6.0f}")
@@ -167,6 +170,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--loop", type=_words, default=["uvloop"])
     parser.add_argument("--http", type=_words, default=["httptools"])
     parser.add_argument("--frames", type=_words, default=["batch"])
+    parser.add_argument("--interval-ms", type=_words, default=["1"], help="least time between a socket's writes")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--profile", action="store_true", help="print where the server spends its time")
     return parser.parse_args()

@@ -17,6 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from gateway import native_connection
 from gateway.app import GatewayApp
 from gateway.config import GatewayConfig
 from gateway.frame_socket import EXTENSION
@@ -26,6 +27,7 @@ from tests.testkit.paced_engine import PacedBackend, PacedPieces, StepClock
 
 async def serve(options: dict[str, Any]) -> None:
     config = GatewayConfig(("bench",), max_live_turns=100_000, max_connection_turns=100_000)
+    native_connection._WRITE_INTERVAL_S = float(options["interval_ms"]) / 1000
     app: Any = GatewayApp(PacedBackend(options["rate"]), config)
     server = GatewayServer(app, config)
     if options["http"] is not None:

@@ -47,6 +47,9 @@ def test_sizes_are_read_in_the_usual_spellings(text, size):
         ("--max-turns", "-1"),
         ("--keepalive", "0"),
         ("--keepalive", "nan"),
+        ("--resume-grace", "-1"),
+        ("--session-ttl", "0"),
+        ("--max-sessions", "0"),
         ("--device", "tpu"),
         ("--dtype", "fp8"),
     ],
@@ -77,3 +80,10 @@ def test_what_is_kept_of_responses_is_bounded_and_their_socket_can_be_switched_o
     ).gateway
     assert (chosen.max_stored_responses, chosen.max_stored_bytes, chosen.stored_response_age_s) == (5, 1 << 20, 60)
     assert not chosen.serves_responses_socket
+
+
+def test_what_is_kept_for_native_clients_is_bounded_by_flags():
+    config = parse("--resume-grace", "2.5", "--max-sessions", "7", "--session-ttl", "60").gateway
+    assert (config.resume_grace_s, config.max_sessions, config.session_ttl_s) == (2.5, 7, 60.0)
+    assert parse("--resume-grace", "0").gateway.resume_grace_s == 0
+    assert parse().gateway.resume_grace_s == 10

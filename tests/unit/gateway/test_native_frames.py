@@ -6,6 +6,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.protocols import native
+from gateway.protocols.json_body import check_depth
 from gateway.replay import ReplayLog
 from tests.testkit.native_schema import check_client_frame
 
@@ -79,3 +80,8 @@ def test_a_replay_log_gives_what_came_after_and_says_when_it_cannot():
     log.append(b"x" * 1000)
     assert log.after(9) is None
     assert log.after(10) == []
+
+
+def test_what_holds_nothing_is_not_deep():
+    check_depth("x" * 1000)
+    check_depth({})

@@ -5,8 +5,8 @@ Every `HeadraceError` carries three facts a program can act on:
 - `status`: the HTTP status the server gave (or would have given: frames on the socket carry one too); None where no
   server spoke.
 - `code`: the server's machine-readable code ("model_not_found", "context_length_exceeded"), or one of ours, or None.
-- `retryable`: whether the same call can succeed later without being changed. The SDK itself repeats nothing, save one
-  turn whose reused connection turned out to be dead before the server had answered it.
+- `retryable`: whether the same call can succeed later without being changed. The SDK itself repeats nothing, save a
+  turn whose connection turned out to be dead before the server had answered it.
 """
 
 from __future__ import annotations

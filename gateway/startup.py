@@ -57,7 +57,8 @@ def build_backend(options: ServeOptions) -> Loaded:
     )
     tokenizer = _tokenizer(source)
     engine = EngineClient(config)
-    dialect = DIALECTS[options.dialect] if options.dialect else _detect_dialect(tokenizer)
+    named = options.dialect or source.dialect
+    dialect = DIALECTS[named] if named else _detect_dialect(tokenizer)
     return Loaded(ModelBackend(tokenizer, engine, dialect), source.name, engine)
 
 

@@ -27,11 +27,15 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A folder with config.json, tokenizer and safetensors; for random weights with config.json alone."""
+    """A folder with config.json, tokenizer and safetensors; for random weights with config.json alone.
+
+    dialect: how this model is known to write calls, where its chat template says otherwise.
+    """
 
     name: str
     folder: Path
     random_weights: bool = False
+    dialect: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class BundledModel:
     suffix: str
     sha256: str
     num_bytes: int
+    dialect: str | None = None
 
 
 BUNDLED: Mapping[str, BundledModel] = {
@@ -60,6 +65,8 @@ BUNDLED: Mapping[str, BundledModel] = {
         suffix=".bin",
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         num_bytes=491_400_064,
+        # Its template asks for <tool_call> tags; the model writes bare or fenced JSON.
+        dialect="xlam",
     ),
 }
 
@@ -73,7 +80,7 @@ def resolve(spec: str | None, cache: Path | None = None) -> ModelSource:
     spec = spec if spec is not None else DEFAULT_MODEL
     if spec.lower() in BUNDLED:
         bundled = BUNDLED[spec.lower()]
-        return ModelSource(bundled.name, _bundled_folder(bundled, cache))
+        return ModelSource(bundled.name, _bundled_folder(bundled, cache), dialect=bundled.dialect)
     if spec.startswith("random:"):
         return _random_source(Path(spec.removeprefix("random:")).expanduser())
     path = Path(spec).expanduser()

@@ -44,7 +44,7 @@ class GatewayConfig:
     api_keys: tuple[str, ...] = ()
     max_body_bytes: int = 8 * MIB
     max_live_turns: int = 1024
-    max_connection_turns: int = 256
+    max_connection_turns: int = 1024
     max_pending_chars: int = 256 * 1024
     slow_reader_timeout_s: float = 30.0
     keepalive_s: float = 15.0
@@ -181,8 +181,8 @@ def _add_limit_arguments(group: argparse._ArgumentGroup) -> None:
         "--max-connection-turns",
         metavar="N",
         type=_positive,
-        default=256,
-        help="turns at once on one WebSocket, waiting ones included (default: 256)",
+        default=1024,
+        help="turns at once on one WebSocket, waiting ones included (default: 1024)",
     )
     group.add_argument(
         "--max-sessions",

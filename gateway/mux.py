@@ -23,6 +23,9 @@ from gateway.sessions import SessionStore
 from gateway.turn import LiveTurn, TurnRunner
 from gateway.types import TurnDone, TurnFailed, Usage
 
+# Turns that wait in lanes hold their requests: this many of the largest size may be held on a connection.
+_MAX_LARGEST_REQUESTS = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -49,6 +52,7 @@ class Channel:
         self.live: LiveTurn | None = None
         self.starving: asyncio.TimerHandle | None = None
         self.is_ready = False
+        self.num_request_bytes = 0
 
     def feed(self) -> None:
         """Credit came, or is not what it waits for any more."""
@@ -75,6 +79,7 @@ class Stream:
         self._ready: deque[Channel] = deque()
         self._finished: OrderedDict[str, Finished] = OrderedDict()
         self._num_finished_bytes = 0
+        self._num_request_bytes = 0
         self._clock = asyncio.get_running_loop().time
 
     @property
@@ -84,8 +89,11 @@ class Stream:
 
     # What the client asks for
 
-    def create(self, create: native.TurnCreate) -> bytes | None:
-        """The frame that refuses the turn, if it cannot be. Raises InvalidRequest where its id is in use."""
+    def create(self, create: native.TurnCreate, num_bytes: int) -> bytes | None:
+        """The frame that refuses the turn, if it cannot be. Raises InvalidRequest where its id is in use.
+
+        num_bytes: how large its frame was, which is about what it takes until it ends.
+        """
         if create.turn in self._channels:
             message = f"The turn {create.turn!r} is still running on this connection: choose another id."
             raise InvalidRequest("turn", message, code="turn_in_use")
@@ -94,11 +102,17 @@ class Stream:
                 limit = self.config.max_connection_turns
                 message = f"This connection has {limit} turns, as many as it takes (--max-connection-turns)."
                 raise TooManyTurns(message, retry_after_s=1.0)
+            if self._num_request_bytes + num_bytes > _MAX_LARGEST_REQUESTS * self.config.max_body_bytes:
+                limit = _MAX_LARGEST_REQUESTS * self.config.max_body_bytes
+                message = f"The requests of this connection's turns have {limit} bytes together, as many as it takes."
+                raise TooManyTurns(message, retry_after_s=1.0)
             request = native.decode_turn(create)
             channel = Channel(self, create, request, self._runner.labels(request.turn, "turn_"))
         except GatewayError as error:
             return self.codec.dump(native.turn_error(create.turn, error))
         self._forget(channel.id)
+        channel.num_request_bytes = num_bytes
+        self._num_request_bytes += num_bytes
         self._channels[channel.id] = channel
         self._enter_lane(channel)
         return None
@@ -148,6 +162,7 @@ class Stream:
         """Frees the id, and starts the lane's next turn if this one was its first."""
         channel.feed()
         del self._channels[channel.id]
+        self._num_request_bytes -= channel.num_request_bytes
         self._finish(channel)
         if channel.lane is None:
             return

@@ -122,7 +122,8 @@ class NativeConnection:
             if message["type"] == "websocket.disconnect":
                 return int(message.get("code", LOST))
             try:
-                self._handle(native.decode_frame(self._data(message), self._codec))
+                data = self._data(message)
+                self._handle(native.decode_frame(data, self._codec), len(data))
             except GatewayError as error:
                 self._put(native.connection_error(error))
             # A client that sends without reading is not read either.
@@ -140,11 +141,11 @@ class NativeConnection:
             raise InvalidRequest(None, message_text, code="frame_too_large")
         return data
 
-    def _handle(self, frame: native.ClientFrame) -> None:
+    def _handle(self, frame: native.ClientFrame, num_bytes: int) -> None:
         match frame:
             case native.TurnCreate():
                 self._may_resume = False
-                self._create(frame)
+                self._create(frame, num_bytes)
             case native.TurnCancel(turn=turn):
                 self._stream.cancel(turn)
             case native.TurnCredit():
@@ -154,9 +155,9 @@ class NativeConnection:
             case native.Ping():
                 self._put(native.pong(frame))
 
-    def _create(self, create: native.TurnCreate) -> None:
+    def _create(self, create: native.TurnCreate, num_bytes: int) -> None:
         try:
-            refusal = self._stream.create(create)
+            refusal = self._stream.create(create, num_bytes)
         except GatewayError as error:
             self._put(native.connection_error(error, create.turn))
             return

@@ -313,3 +313,17 @@ async def test_a_client_that_pings_without_reading_is_held_up_and_then_served():
             await client.send({"type": "ping", "nonce": str(i)})
         for i in range(600):
             assert (await client.recv())["nonce"] == str(i)
+
+
+async def test_requests_that_wait_may_not_take_all_memory():
+    async with scripted_client(SLOW, max_body_bytes=2000) as client:
+        for number in range(40):
+            await client.create(f"t{number}", "slow" + "x" * 1800, lane="a")
+        refused = [await client.until("turn.error") for _ in range(6)]
+        assert {error["error"]["code"] for error in refused} == {"rate_limit_exceeded"}
+        for number in range(40):
+            await client.send({"type": "turn.cancel", "turn": f"t{number}"})
+        await client.until("turn.done", "t0")
+        # What has ended makes room again.
+        await client.create("again", "slow", lane="b", max_tokens=1)
+        await client.until("turn.done", "again")

@@ -5,9 +5,11 @@ The long versions are in tests/soak.
 
 import asyncio
 
+from gateway.protocols.native import NativeEncoder
 from gateway.scripted import Match, ScriptLine
 from tests.testkit import abuse
 from tests.testkit.gateway_kit import FakeEngine, model_backend, running_gateway, scripted
+from tests.testkit.native_client import native_client
 
 DELUGE = ScriptLine("words and more words " * 50_000, match=Match(contains="deluge"), chunk=5000, repeat=True)
 FLOOD = ScriptLine("words and more words " * 200, match=Match(contains="flood"), delay_s=0.005, repeat=True)
@@ -72,3 +74,39 @@ async def test_clients_that_vanish_leave_nothing_behind():
             await abuse.vanishing_clients(gateway, num_clients=10)
         await gateway.settled()
         assert gateway.app.streams.num_detached == 0
+
+
+async def test_a_stuck_socket_is_cut_off_when_its_stream_is_taken_over():
+    async with running_gateway(scripted(*LINES), max_pending_chars=20_000) as gateway:
+        async with native_client(gateway, checks_schema=False, max_size=None) as stuck:
+            for number in range(8):
+                await stuck.create(f"t{number}", "deluge")
+            stuck.socket.transport.pause_reading()
+            while gateway.app.admission.num_live < 8:
+                await asyncio.sleep(0.01)
+            # Long enough for the machine's buffers to be full, so that not even a Close frame gets through.
+            await asyncio.sleep(0.3)
+            async with native_client(gateway, checks_schema=False) as client:
+                await client.send({"type": "resume", "stream": stuck.hello["stream"], "last_seq": {}})
+                assert (await client.until("resumed"))["turns"] == []
+                while gateway.app.metrics.num_open_streams["websocket"] > 1:
+                    await asyncio.sleep(0.02)
+                await client.create("t", "other")
+                await client.ended("t")
+            stuck.socket.transport.abort()
+        await gateway.settled()
+
+
+async def test_a_fault_of_ours_in_the_writer_closes_the_socket_and_cancels_its_turns(monkeypatch, caplog):
+    def broken(encoder, item):
+        raise RuntimeError("no such frame")
+
+    async with running_gateway(scripted(*LINES)) as gateway:
+        async with native_client(gateway) as client:
+            monkeypatch.setattr(NativeEncoder, "data", broken)
+            await client.create("t", "flood")
+            async for _ in client.frames_until_closed():
+                pass
+            assert client.socket.close_code == 1011
+        await gateway.settled()
+        assert "no such frame" in caplog.text

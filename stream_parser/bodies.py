@@ -17,7 +17,7 @@ from stream_parser.repair import CUT, UNCLOSED_CALL
 
 _BLANK = re.compile(r"\s*")
 _SURPLUS = "}])`"
-_SURPLUS_TAIL = re.compile(r"(?:\s*[}\])])*(?:\s*`{3})?")
+_SURPLUS_TAIL = re.compile(r"(?:\s*(?:[}\])]|`{3}))*")
 _FENCE_PARTIAL = re.compile(r"\s*(?:`{1,2})?\Z")
 
 

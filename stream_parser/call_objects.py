@@ -148,10 +148,18 @@ class CallReader(BodyReader):
             return pos
         if text[pos] == "}":
             return self._close_brace(pos + 1)
-        key = KEY.match(text, pos)
+        key, string = KEY.match(text, pos), TEXT.match(text, pos)
+        waits = not (key or string) and KEY_PARTIAL.match(text, pos)
+        if self.confirmed and (key or string or waits):
+            last = key or string
+            end = self.ends.boundary.search(text, pos, last.end() if last else len(text))
+            if end:
+                return self._bounded(end.start())  # no key holds a marker
         if key:
             return self._take_key(unquoted(key), key.end())
-        return pos if KEY_PARTIAL.match(text, pos) else self._stuck(text, pos)
+        if waits or (string and KEY_PARTIAL.match(text, pos)):
+            return pos
+        return self._stuck(text, pos, string.end() if string else pos + 1)
 
     def _take_key(self, key: str, pos: int) -> int:
         envelope = key in _ENVELOPE_KEYS or key in self._shape.name_keys or self._holds_arguments(key)
@@ -308,8 +316,8 @@ class CallReader(BodyReader):
         more = self._array or not self._declared_only
         self._part = _Part.ELEMENTS if more else _Part.AFTER
 
-    def _stuck(self, text: str, pos: int) -> int:
-        """No key and no brace: a marker that ends the call, or garbage."""
+    def _stuck(self, text: str, pos: int, after: int) -> int:
+        """No key and no brace: a marker that ends the call, or garbage up to `after`."""
         if not self.confirmed:
             self.status = Status.REJECTED
             return pos
@@ -320,7 +328,7 @@ class CallReader(BodyReader):
         if text[pos] == "]" and self._array:
             self._finish_object()
             return pos
-        return pos + 1  # garbage between members is no part of the call
+        return after
 
     def _bounded(self, pos: int) -> int:
         self._part = _Part.AFTER

@@ -18,6 +18,7 @@ from stream_parser.events import Event, Outcome, ToolCallDelta, ToolCallEnd, Too
 IdSource = Callable[[], str]
 
 _ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_COUNT = re.compile(r"[:_-]?\d+\Z")
 _COUNTED_ID = re.compile(r"^(?:functions[._])?(?P<name>.*?)(?:[:_-]?(?P<count>\d+))?$", re.DOTALL)
 
 
@@ -136,7 +137,7 @@ def resolve_counted_name(wire: str, names: Collection[str]) -> str:
 
     Declared names decide where the separators are ambiguous.
     """
-    for candidate in (wire, wire.removeprefix("functions.")):
+    for candidate in (wire, _COUNT.sub("", wire), wire.removeprefix("functions.")):
         if candidate in names:
             return candidate
     match = _COUNTED_ID.match(wire)

@@ -167,7 +167,7 @@ def first_literal(text: str) -> str:
 def tag_start(text: str) -> Pattern:
     """The beginning of a lenient template, up to its first field or blank."""
     start = first_literal(text)
-    if "=" in text and start.startswith("<"):
+    if "=" in text and start.startswith("<") and len(start) > 1:
         return sequence(lit("<"), space(), marker(start[1:]))
     return marker(start)
 

@@ -25,19 +25,25 @@ from stream_parser.dialect import (
     TaggedArguments,
 )
 from stream_parser.errors import UnsupportedTemplate
+from stream_parser.patterns import first_literal
+from stream_parser.patterns import template as compile_template
 
 MAX_ALTERNATIVES = 16
 
 _REASONING_FIELDS = ("thinking", "reasoning_content", "reasoning")
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
-_QUANTIFIER = re.compile(r"(?:[*+?]|\{\d*,?\d*\})\??")
+_QUANTIFIER = re.compile(r"(?:[*+?]|\{\d*,?\d*\})[?+]?")
+_FIELD = re.compile(r"\{(\w+)\}")
 _BLANK = "\n"
+_SKIP = "{skip}"
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def import_response_template(template: Mapping[str, object], name: str = "response_template") -> Dialect:
     """The declaration that `template` amounts to. Raises `UnsupportedTemplate` for what no declaration can say."""
+    if template.get("version", 1) != 1:
+        raise UnsupportedTemplate(f"its version is {template['version']!r}")
     fields = template.get("fields")
     if not isinstance(fields, Mapping):
         raise UnsupportedTemplate("it has no fields")
@@ -52,32 +58,72 @@ def import_response_template(template: Mapping[str, object], name: str = "respon
         reasoning=tuple(reasoning),
         answer=(answer,) if answer.opens else (),
         calls=tuple(_calls(calls)) if isinstance(calls, Mapping) else (),
-        drop=() if answer.opens else tuple(close.strip() for close in answer.closes if close.strip()),
+        drop=() if answer.opens else answer.closes,
         turns=tuple(_anchors(template, "start_anchor", "start_anchor_pattern")),
     )
 
 
 def _span(field: Mapping[str, object]) -> Span:
-    opens = tuple(text.strip() for text in _anchors(field, "open", "open_pattern"))
-    closes = tuple(text.strip() for text in _anchors(field, "close", "close_pattern"))
-    return Span(opens=opens, closes=closes)
+    return Span(
+        opens=tuple(_marker(text) for text in _anchors(field, "open", "open_pattern")),
+        closes=tuple(_marker(text) for text in _anchors(field, "close", "close_pattern")),
+    )
+
+
+def _marker(text: str) -> str:
+    if _FIELD.search(text):
+        raise UnsupportedTemplate(f"a marker of which a part varies: {text!r}")
+    return text.replace(_BLANK, "{ws}")
 
 
 def _calls(field: Mapping[str, object]) -> list[Call]:
-    opens = [text.strip() for text in _anchors(field, "open", "open_pattern")]
-    closes = tuple(text.strip() for text in _anchors(field, "close", "close_pattern"))
-    body = _body(field, names_itself=not any("{name}" in text for text in opens))
-    tails = tuple(dict.fromkeys(close.split(_BLANK)[0] for close in closes if _BLANK in close))
-    last = tuple(dict.fromkeys(close.split(_BLANK)[-1] for close in closes))
-    call = Call(body, tails=tails, closes=last)
-    headed = [text for text in opens if "{name}" in text]
-    plain = tuple(text for text in opens if "{name}" not in text)
+    transform = field.get("transform")
+    opens = [_rename(text, transform) for text in _anchors(field, "open", "open_pattern")]
+    heads = tuple(_distinct(text) for text in opens if "{name}" in text)
+    plain = tuple(_marker(text) for text in opens if "{name}" not in text)
+    body = _body(field, names_itself=not heads)
+    if isinstance(body, JsonArguments | LaxArguments | TaggedArguments) and (plain or not heads):
+        raise UnsupportedTemplate("tool calls whose opening has no name")
+
+    closes = [close.partition(_BLANK) for close in _anchors(field, "close", "close_pattern")]
+    tails = tuple(dict.fromkeys(_marker(first) for first, blank, _ in closes if blank))
+    if isinstance(body, TaggedArguments):
+        tails = tails or _inner_closes(heads)
+    ends = tuple(dict.fromkeys(_marker(rest if blank else first) for first, blank, rest in closes))
+    ends = tuple(end for end in ends if end not in tails)
     found = []
-    if headed:
-        found.append(Call(body, heads=tuple(headed), tails=tails, closes=last))
+    if heads:
+        found.append(Call(body, heads=heads, tails=tails, closes=ends))
     if plain:
-        found.append(Call(body, opens=plain, tails=tails, closes=last))
-    return found or [call]
+        found.append(Call(body, opens=plain, tails=tails, closes=ends))
+    return found or [Call(body, tails=tails, closes=ends)]
+
+
+def _inner_closes(heads: tuple[str, ...]) -> tuple[str, ...]:
+    """A template may read `</function>` over as text between parameters, and state but the outermost closer."""
+    tags = (re.search(r"<(\w[\w:.-]*)[^<>]*\{name\}[^<>]*>\Z", head) for head in heads)
+    return tuple(dict.fromkeys(f"</{tag[1]}>" for tag in tags if tag))
+
+
+def _rename(text: str, transform: object) -> str:
+    """The groups that a transform puts in as name and id get these names; of others nothing is kept."""
+    outer = transform if isinstance(transform, Mapping) else {}
+    inner = outer.get("function", outer)
+    named = {"name": inner.get("name") if isinstance(inner, Mapping) else None, "id": outer.get("id")}
+    groups = {str(source)[1:-1]: field for field, source in named.items() if source}
+    groups = groups if "name" in groups.values() else {"name": "name", **groups}
+    return _FIELD.sub(lambda found: f"{{{groups.get(found[1], 'skip')}}}", text)
+
+
+def _distinct(text: str) -> str:
+    """`text`, if it begins with a literal and its fields end where what follows begins."""
+    try:
+        pattern = re.compile(compile_template(text, lenient=True).full)
+    except re.error as error:
+        raise UnsupportedTemplate(f"too many groups in {text!r}") from error
+    if not (first_literal(text) and pattern.fullmatch(_FIELD.sub("x", text))):
+        raise UnsupportedTemplate(f"the parts of {text!r} cannot be told apart")
+    return text
 
 
 def _body(field: Mapping[str, object], names_itself: bool) -> SimpleBody:
@@ -117,8 +163,8 @@ def _tags(pattern: str) -> TaggedArguments:
         before, value, after = text.partition("{value}")
         if not value or "{key}" not in before:
             raise UnsupportedTemplate(f"tag_pattern {pattern!r} without a key before its value")
-        params.append(before.rstrip(_BLANK))
-        closes.append(after.strip(_BLANK))
+        params.append(_distinct(before.rstrip(_BLANK)))
+        closes.append(_marker(after.strip(_BLANK)))
     trims = re.search(r"\\s[*+?]*\(\?P<value>", pattern) is not None
     return TaggedArguments(
         params=tuple(dict.fromkeys(params)),
@@ -129,9 +175,11 @@ def _tags(pattern: str) -> TaggedArguments:
 
 def _anchors(field: Mapping[str, object], literal: str, pattern: str) -> list[str]:
     if pattern in field:
-        return read_pattern(str(field[pattern]))
-    found = field.get(literal, ())
-    return [found] if isinstance(found, str) else [str(text) for text in found] if isinstance(found, Iterable) else []
+        texts = read_pattern(str(field[pattern]))
+    else:
+        found = field.get(literal, ())
+        texts = [found] if isinstance(found, str) else [str(t) for t in found] if isinstance(found, Iterable) else []
+    return list(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
 def read_pattern(pattern: str) -> list[str]:
@@ -159,12 +207,22 @@ def _read_sequence(pattern: str, pos: int) -> tuple[list[str], int]:
         quantifier = _QUANTIFIER.match(pattern, pos)
         if quantifier:
             pos = quantifier.end()
-            if quantifier[0][0] in "*?" and choices != [_BLANK]:
-                choices = [*choices, ""]
+            choices = _repeat(choices, quantifier[0], pattern)
         texts = [left + right for left, right in itertools.product(texts, choices)]
         if len(texts) > MAX_ALTERNATIVES:
             raise UnsupportedTemplate(f"pattern {pattern!r} with more than {MAX_ALTERNATIVES} alternatives")
     return texts, pos
+
+
+def _repeat(choices: list[str], quantifier: str, pattern: str) -> list[str]:
+    """A template's blanks stand for any blanks, and its fields for any number of characters."""
+    if choices == [_BLANK]:
+        return choices
+    if quantifier[0] == "?" or (quantifier[0] == "*" and choices == [_SKIP]):
+        return [*choices, ""]
+    if choices == [_SKIP]:
+        return choices
+    raise UnsupportedTemplate(f"pattern {pattern!r} that repeats {choices[0]!r}")
 
 
 def _read_atom(pattern: str, pos: int) -> tuple[list[str], int]:
@@ -181,8 +239,10 @@ def _read_atom(pattern: str, pos: int) -> tuple[list[str], int]:
         raise UnsupportedTemplate(f"pattern {pattern!r} with a group at {pos}")
     char_class = _CLASS.match(pattern, pos)
     if char_class:
-        return ["{skip}"], char_class.end()
-    return ["{skip}"] if char == "." else [char], pos + 1
+        return [_SKIP], char_class.end()
+    if char in "^$":
+        return [""], pos + 1
+    return [_SKIP] if char == "." else [char], pos + 1
 
 
 def _read_escape(pattern: str, pos: int) -> tuple[list[str], int]:
@@ -190,9 +250,11 @@ def _read_escape(pattern: str, pos: int) -> tuple[list[str], int]:
     if char == "s":
         return [_BLANK], pos + 2
     if char in ("w", "d", "S"):
-        return ["{skip}"], pos + 2
+        return [_SKIP], pos + 2
     if char in ("b", "Z", "A"):
         return [""], pos + 2
+    if char.isalnum() and char not in _ESCAPES:
+        raise UnsupportedTemplate(f"pattern {pattern!r} with \\{char}")
     return [_ESCAPES.get(char, char)], pos + 2
 
 

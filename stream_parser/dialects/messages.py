@@ -183,7 +183,7 @@ MUSE = Dialect(
     turns=("<|start|>assistant",),
     prompt_opens="<|start|>assistant to=self<|message|>",
     keep_edges=True,
-    aliases=("muse_glimmer", "glimmer"),
+    aliases=("muse_glimmer", "musespark1x", "glimmer"),
     fingerprints=(("<atem:invoke", "<|message|>"), ("atem:",)),
 )
 

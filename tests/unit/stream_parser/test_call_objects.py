@@ -124,8 +124,11 @@ def test_broken_escape_in_a_name_is_kept_as_it_is() -> None:
     assert read("hermes", tagged('{"name": "p\\x", "arguments": {}}')).tool_calls[0].name == "p\\x"
 
 
-def test_entry_that_is_no_call_may_lack_its_end() -> None:
-    assert calls(read("hermes", tagged('[{"name": "bare", "arguments": {}}, {"note"'))) == [BARE]
+@pytest.mark.parametrize("rest", ['{"note"', '{"note', '{"note", ', '{"note": 1', '{"no</to'])
+def test_entry_that_is_no_call_may_lack_its_end(rest: str) -> None:
+    message = read("hermes", tagged('[{"name": "bare", "arguments": {}}, ' + rest) + " x")
+    assert calls(message) == [BARE]
+    assert message.content == "x"
 
 
 def test_id_with_an_open_end_waits_and_a_strange_one_is_skipped() -> None:

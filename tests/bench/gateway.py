@@ -27,7 +27,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.testkit.load_client import Tally, create_turn, open_event_stream, open_socket
+from tests.testkit.load_client import SocketReader, Tally, create_turn, open_event_stream, open_socket
 
 _SERVER = Path(__file__).with_name("gateway_server.py")
 _WARM_UP_S = 1.5
@@ -93,12 +93,8 @@ async def _load(
 ) -> Result:
     num_tokens = int(args.rate * (args.seconds + 2 * _WARM_UP_S))
     tally = Tally(num_tokens)
-    sockets = [await open_socket("127.0.0.1", port, tally) for _ in range(args.sockets)]
-    for stream in range(args.socket_streams):
-        create_turn(sockets[stream % len(sockets)], stream, num_tokens)
-    for stream in range(args.socket_streams, args.socket_streams + args.event_streams):
-        await open_event_stream("127.0.0.1", port, tally, stream, num_tokens)
     num_streams = args.socket_streams + args.event_streams
+    sockets = await _begin(args, port, tally)
 
     await asyncio.sleep(_WARM_UP_S)
     before, rss_start = server.cpu_times(), server.memory_info().rss
@@ -132,6 +128,15 @@ async def _load(
         rss_start_mib=rss_start / 2**20,
         rss_end_mib=rss_end / 2**20,
     )
+
+
+async def _begin(args: argparse.Namespace, port: int, tally: Tally) -> list[SocketReader]:
+    sockets = [await open_socket("127.0.0.1", port, tally) for _ in range(args.sockets)]
+    for stream in range(args.socket_streams):
+        create_turn(sockets[stream % len(sockets)], stream, tally.num_tokens_each)
+    for stream in range(args.socket_streams, args.socket_streams + args.event_streams):
+        await open_event_stream("127.0.0.1", port, tally, stream, tally.num_tokens_each)
+    return sockets
 
 
 def _report(args: argparse.Namespace, results: list[Result]) -> None:

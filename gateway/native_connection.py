@@ -28,6 +28,8 @@ _MAX_CONTROL_FRAMES = 256
 _BATCH_BYTES = 64 * 1024
 # RFC 6455, section 7.4.2: 4000 to 4999 are for private use.
 SUPERSEDED = 4001
+# Without a Close frame; and with the one that a client sends whose pings were not answered.
+_LOST_CODES = frozenset({LOST, 1011})
 _CLOSE_TIMEOUT_S = 1.0
 # A system call a write costs as much as ten tokens. One stream alone never waits for this.
 _WRITE_INTERVAL_S = 0.001
@@ -79,7 +81,7 @@ class NativeConnection:
             await self._close(SUPERSEDED)
             return
         self._stream.on_wake = None
-        if code == LOST:
+        if code in _LOST_CODES:
             self._service.streams.lose(self._stream)
             return
         live_turns = self._service.streams.close(self._stream)

@@ -140,6 +140,17 @@ async def test_without_a_grace_a_lost_socket_cancels_at_once_and_hello_offers_no
         assert engine.live == {}
 
 
+async def test_a_client_that_gave_up_a_dead_socket_can_come_back():
+    async with running_gateway(scripted(*LINES)) as gateway:
+        async with native_client(gateway) as first:
+            await first.create("t", "slow")
+            await first.until("content.delta")
+            await first.socket.close(1011, "keepalive ping timeout")
+        async with resumed(gateway, first) as client:
+            await client.ended("t")
+            assert client.text("t") == WORDS
+
+
 async def test_a_socket_that_was_closed_leaves_nothing_to_resume():
     async with running_gateway(scripted(*LINES)) as gateway:
         async with native_client(gateway) as first:

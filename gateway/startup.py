@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import platform
 import logging
+import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 

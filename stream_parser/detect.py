@@ -37,7 +37,7 @@ def dialect_for(
         if any(all(_occurs(t, text, tokens) for t in mark) for mark in dialect.fingerprints):
             return dialect
 
-    nearest = max(reversed(DETECTION_ORDER), key=lambda d: _closeness(d, text, tokens))  # of equals the commonest
+    nearest = max(DETECTION_ORDER, key=lambda d: (_closeness(d, text, tokens), len(d.families)))
     if response_template is not None:
         try:
             return import_response_template(response_template)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from stream_parser.calls import CallWriter, IdSource
+from stream_parser.detect import dialect_named
 from stream_parser.dialect import Dialect
-from stream_parser.dialects import DIALECTS
 from stream_parser.events import Event, Finish, FinishReason
 from stream_parser.grammar import compile_dialect
 from stream_parser.machine import Machine
@@ -27,6 +27,8 @@ Tool = Mapping[str, object]
 
 class StreamParser:
     """Turns one answer's text into events.
+
+    Raises `UnknownDialect` for a name that is none.
 
     `tools`: OpenAI-style declarations. An empty list is a request without tools: call markup is content then. None
     means that nobody told: every call counts, except where only a declared name would make one.
@@ -46,7 +48,7 @@ class StreamParser:
         vocab: Mapping[str, int] | None = None,
         id_source: IdSource | None = None,
     ) -> None:
-        declared = DIALECTS[dialect] if isinstance(dialect, str) else dialect
+        declared = dialect_named(dialect) if isinstance(dialect, str) else dialect
         self._out: list[Event] = []
         self._writer = CallWriter(ToolIndex(tools), self._out, declared.ids, id_source)
         calls_allowed = tools is None or len(tools) > 0

@@ -3,12 +3,14 @@
 import json
 
 import pytest
+from jsonschema import ValidationError
 
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, TooManyTurns
 from gateway.protocols import native
 from gateway.protocols.json_body import check_depth
+from gateway.protocols.native_codec import JSON, MSGPACK
 from gateway.replay import ReplayLog
-from tests.testkit.native_schema import check_client_frame
+from tests.testkit.native_schema import check_client_frame, check_server_frame
 
 
 def decoded(**fields):
@@ -85,3 +87,62 @@ def test_a_replay_log_gives_what_came_after_and_says_when_it_cannot():
 def test_what_holds_nothing_is_not_deep():
     check_depth("x" * 1000)
     check_depth({})
+
+
+LIMITS = {"max_turns": 2, "max_frame_bytes": 9}
+REFUSED = InvalidRequest("turn", "No.", code="turn_in_use")
+SERVER_FRAMES = [
+    (
+        native.hello(("m",), "headrace/1", LIMITS, "s"),
+        '{"type":"hello","protocol":"headrace.v1","models":["m"],"server":"headrace/1",'
+        '"limits":{"max_turns":2,"max_frame_bytes":9},"stream":"s"}',
+    ),
+    (
+        native.hello(("m",), "headrace/1", LIMITS, None),
+        '{"type":"hello","protocol":"headrace.v1","models":["m"],"server":"headrace/1",'
+        '"limits":{"max_turns":2,"max_frame_bytes":9}}',
+    ),
+    (native.resumed("s", ("a", "b")), '{"type":"resumed","stream":"s","turns":["a","b"]}'),
+    (native.goaway(1.5), '{"type":"goaway","deadline_s":1.5}'),
+    (native.pong(native.Ping(None)), '{"type":"pong"}'),
+    (native.pong(native.Ping("n")), '{"type":"pong","nonce":"n"}'),
+    (
+        native.connection_error(REFUSED, "a"),
+        '{"type":"error","turn":"a","error":{"status":400,"message":"No.","type":"invalid_request_error",'
+        '"param":"turn","code":"turn_in_use"}}',
+    ),
+    (
+        native.turn_error("a", TooManyTurns("Full.", retry_after_s=2.5), 3),
+        '{"type":"turn.error","turn":"a","seq":3,"error":{"status":429,"message":"Full.","type":"rate_limit_error",'
+        '"param":null,"code":"rate_limit_exceeded","retry_after_s":2.5}}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "expected"), SERVER_FRAMES, ids=lambda value: str(value)[:30])
+def test_frames_of_the_connection_are_byte_exact_and_the_same_in_msgpack(fields, expected):
+    assert JSON.dump(fields).decode() == expected
+    check_server_frame(json.loads(expected))
+    assert MSGPACK.load(MSGPACK.dump(fields)) == json.loads(expected)
+
+
+@pytest.mark.parametrize("error", [native.stream_not_found("s"), native.turn_not_found("t"), native.replay_gap("t", 4)])
+def test_what_cannot_be_resumed_names_itself(error):
+    assert error.status == 404
+    assert ("'s'" in error.message) or ("'t'" in error.message)
+    check_server_frame(json.loads(JSON.dump(native.turn_error("t", error))))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "resume", "stream": "s"},
+        {"type": "resume", "stream": "s", "last_seq": {"t": -2}},
+        {"type": "turn.credit", "turn": "t", "credit": 0},
+        {"type": "turn.create", "turn": "t", "messages": [{"role": "user"}], "credit": -1},
+        {"type": "turn.credit", "credit": 1},
+    ],
+)
+def test_the_schema_refuses_what_the_server_does(frame):
+    with pytest.raises(ValidationError):
+        check_client_frame(frame)

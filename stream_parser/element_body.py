@@ -86,9 +86,9 @@ class ElementReader(BodyReader):
         super().end(text, pos, natural)
 
     def _next_mark(self, text: str, at: int) -> int:
-        """The next position where a tag is or may come to be; what ends the call looks like one."""
+        """The next position where a tag or the end of the call is, or may come to be."""
         while at >= 0:
-            if self._tag.match(text, at) or self._partial.match(text, at):
+            if self._tag.match(text, at) or self._partial.match(text, at) or self.ends.boundary.match(text, at):
                 return at
             at = text.find(self._prefix[0], at + 1)
         return at

@@ -10,6 +10,7 @@ Knows nothing of roles or events. `partial` is only asked at positions where som
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -135,19 +136,24 @@ def template(text: str, *, lenient: bool = False) -> Pattern:
     """
     in_tag = lenient and "=" in text
     parts: list[Pattern] = []
-    for token in (_LENIENT_TOKEN if lenient else _TOKEN).finditer(text):
-        parts += _compile_token(token, lenient, in_tag)
+    tokens = list((_LENIENT_TOKEN if lenient else _TOKEN).finditer(text))
+    for token, following in itertools.zip_longest(tokens, tokens[1:]):
+        stop = following[0][0] if following and not following["field"] else ""
+        parts += _compile_token(token, stop, lenient, in_tag)
     return sequence(*parts)
 
 
-def _compile_token(token: re.Match[str], lenient: bool, in_tag: bool) -> list[Pattern]:
+def _compile_token(token: re.Match[str], stop: str, lenient: bool, in_tag: bool) -> list[Pattern]:
+    """`stop` is the character behind it: a field ends there, even if it might go on."""
     field, piece = token["field"], token[0]
     if field == "suffix":
         return [_SUFFIX]
     if field == "ws" or piece.isspace():
         return [space()]
     if field:
-        return [capture(*_FIELDS[field])]
+        group, chars = _FIELDS[field]
+        ends = stop and not stop.isspace() and re.fullmatch(chars, stop)
+        return [capture(group, f"(?:(?!{re.escape(stop)}){chars})" if ends else chars)]
     if lenient and piece == '"':
         return [one_of_chars("\"'")]
     if in_tag and piece == "=":

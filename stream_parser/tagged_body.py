@@ -109,7 +109,7 @@ class TaggedReader(BodyReader):
         if pos == len(text):
             return pos
         param = self._plan.param.match(text, pos)
-        if param:
+        if param and not self._plan.param_partial.match(text, pos):
             self._open_value(param)
             return param.end()
         ends = self.ends

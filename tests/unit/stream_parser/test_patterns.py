@@ -98,6 +98,8 @@ def test_the_trigger_finds_a_match_from_its_first_characters_on(pairs: list[tupl
         (pat.template("<a> <b>"), ["<a><b>", "<a>\n<b>"], ["<a>", "<a> <"], ["<a>x"]),
         (pat.template("f({name}"), ["f(x"], ["f", "f(", "f(x"], ["f()"]),
         (pat.template("a{b"), ["a{b"], ["a", "a{"], ["ab"]),
+        (pat.template("[{key}] "), ["[a b]", "[a] "], ["[", "[a", "[a]"], ["[]", "[a]]"]),
+        (pat.template("f:{id}/{name}"), ["f:a:1/b"], ["f:a", "f:a/", "f:a/b"], ["f:a|", "f:/b"]),
         (pat.template('<f="{name}">'), ['<f="x">'], ['<f="'], ["<f=x>", "<f='x'>", '< f="x">']),
         (
             pat.template('<f="{name}">', lenient=True),

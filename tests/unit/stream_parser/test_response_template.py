@@ -152,12 +152,11 @@ def test_groups_count_by_what_the_transform_makes_of_them() -> None:
         "content": "json",
         "transform": {"id": "{call}", "function": {"name": "{tool}", "arguments": "{content}"}},
     }
-    with pytest.raises(UnsupportedTemplate, match="told apart"):
-        imported(calls_field)
-    dialect = imported({**calls_field, "open_pattern": r"<call \[(?P<call>\w+)\] \((?P<tool>\w+)\)>"})
-    message = read(dialect, '<call [c7] (ping)>{"host": "db"}</call>')
+    message = read(imported(calls_field), '<call 3/c7/ping>{"host": "db"}</call>')
     assert calls(message) == [("ping", {"host": "db"})]
     assert message.tool_calls[0].id == "c7"
+    with pytest.raises(UnsupportedTemplate, match="told apart"):
+        imported({**calls_field, "open_pattern": r"<call (?P<call>\w+)\s(?P<number>\w+)(?P<tool>\w+)>"})
 
 
 def test_lists_of_python_calls_are_imported() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stream_parser import DIALECTS
-from stream_parser.dialect import Call, Dialect, JsonCall, NoArguments, RawArgument
+from stream_parser.dialect import Call, Dialect, JsonCall, NoArguments, PythonCalls, RawArgument
 from stream_parser.renderer import WrittenCall, render, render_calls
 
 PING = WrittenCall("ping", {"host": 'a "b"', "n": 1, "on": True, "none": None, "list": [1, "x"], "map": {"k": 2.5}})
@@ -118,5 +118,7 @@ def test_bodies_of_other_shapes_are_written_too() -> None:
     single = Dialect(name="d", families=(), syntax="", calls=(Call(NoArguments(), opens=("<c>",), own_section=True),))
     with pytest.raises(AssertionError, match="one call at a time"):
         render_calls(single, [BARE])
+    each = Dialect(name="d", families=(), syntax="", calls=(Call(PythonCalls(), opens=("<p>",), closes=("</p>",)),))
+    assert render_calls(each, [BARE, BARE]) == "<p>bare()</p><p>bare()</p>"
     one = Dialect(name="d", families=(), syntax="", calls=(Call(JsonCall(), opens=("<c>",), closes=("</c>",)),))
     assert render_calls(one, [BARE]) == '<c>{"name": "bare", "arguments": {}}</c>'

@@ -44,14 +44,29 @@ _RECOVERIES: dict[Recovery, str] = {
     "echo_after": "a call block repeated right behind its end is dropped",
     "name_from_args": "a bare counter in place of a name: the argument keys tell which tool is meant",
 }
+_PIPE = "\\|"  # the one escape that cells have, also within code
 _EXAMPLE = WrittenCall("get_weather", {"city": "Oslo", "days": 3})
 
 _HEAD = """\
 # Dialects
 
-How models write reasoning, answers and tool calls as text. `StreamParser(dialect=NAME)` takes any name or alias below;
-`dialect_for(chat_template, vocab)` picks one from a checkpoint's chat template, and where none fits its error names the
-nearest. This page is printed from the declarations (`python -m stream_parser.catalogue`).
+How models write reasoning, answers and tool calls as text. Each such way is a declaration, data without code, and one
+machine reads them all. [Adding one](adding-a-dialect.md) takes 10 to 30 lines. This page is printed from the
+declarations (`python -m stream_parser.catalogue`).
+
+## How one is picked
+
+1. By name: `headrace serve --dialect NAME`, or `StreamParser(dialect="NAME")`. All names and aliases of the table will
+   do. Among them are the values of vLLM's and SGLang's `--tool-call-parser` and `--reasoning-parser`, so that flags can
+   be brought along. One dialect reads reasoning and calls: of two flags take the one for calls. Their names `hf` and
+   `response_template` stand for no dialect but for the import under 3.
+2. By the checkpoint: `dialect_for(chat_template, vocab)` takes the first dialect, from the most specific to the most
+   common, of which all literals of a fingerprint stand in the template or the vocabulary.
+3. By the checkpoint's own description: where none fits, `dialect_for(..., response_template=...)`
+   [imports it](adding-a-dialect.md#importing-a-response_template).
+
+If nothing fits, `dialect_for` raises `UnknownDialect` and names the nearest; the server reads `hermes` then. Whether an
+answer begins inside the reasoning is no matter of flags: the end of the prompt tells, so pass it as `prompt_tail`.
 
 ## What holds for all of them
 
@@ -68,7 +83,9 @@ nearest. This page is printed from the declarations (`python -m stream_parser.ca
   `truncated`.
 * A request without tools has no calls: call markup is content.
 
-## Recoveries that some have in addition
+## Recoveries
+
+Which of these a dialect has is declared. The table names those that mean something for its syntax.
 
 """
 
@@ -101,11 +118,16 @@ def describe(dialect: Dialect) -> str:
 
 
 def _row(dialect: Dialect) -> str:
-    syntax = dialect.syntax.replace("|", "\\|").replace("```", "~~~")  # a code span can hold no back-ticks
     names = ", ".join(f"`{alias}`" for alias in dialect.aliases)
     recoveries = ", ".join(f"`{name}`" for name in _recoveries(dialect))
     models = ", ".join(dialect.families)
-    return f"| `{dialect.name}` | {models} | `{syntax}` | {_bodies(dialect)} | {recoveries} | {names} |\n"
+    cells = (f"`{dialect.name}`", models, _code(dialect.syntax.strip()), _bodies(dialect), recoveries, names)
+    return f"| {' | '.join(cell.replace('|', _PIPE) for cell in cells)} |\n"
+
+
+def _code(text: str) -> str:
+    """A code span has no escapes: its fence is longer than any run of backticks inside."""
+    return f"```` {text} ````" if "`" in text else f"`{text}`"
 
 
 def _recoveries(dialect: Dialect) -> list[Recovery]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 from stream_parser import DIALECTS
+from stream_parser import catalogue as catalogue_module
 from stream_parser.catalogue import catalogue, describe
 from stream_parser.dialect import Dialect
 from stream_parser.dialects import DETECTION_ORDER
@@ -18,6 +20,12 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def test_page_is_printed_from_the_declarations() -> None:
     assert (DOCS / "dialects.md").read_text(encoding="utf-8") == catalogue(), "run python -m stream_parser.catalogue"
+
+
+def test_the_module_prints_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert catalogue_module.__file__ is not None
+    runpy.run_path(catalogue_module.__file__, run_name="__main__")
+    assert capsys.readouterr().out == catalogue()
 
 
 @pytest.mark.parametrize("dialect", DETECTION_ORDER, ids=lambda d: d.name)
@@ -36,7 +44,7 @@ def test_description_tells_markers_and_names() -> None:
 
 def test_worked_example_of_a_new_dialect_works() -> None:
     page = (DOCS / "adding-a-dialect.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     (text,) = re.findall(r"```text\n(.*?)\n```", page, re.DOTALL)
     scope: dict[str, object] = {}
     exec(code, scope)

@@ -30,7 +30,7 @@ from stream_parser.dialect import (
 )
 from stream_parser.patterns import Pattern
 
-MAX_HEADER = 300
+MAX_HEADER = 120
 
 
 class Role(Enum):

@@ -176,6 +176,8 @@ def _tags(pattern: str) -> TaggedArguments:
 def _anchors(field: Mapping[str, object], literal: str, pattern: str) -> list[str]:
     if pattern in field:
         texts = read_pattern(str(field[pattern]))
+        if pattern == "open_pattern" and not all(text.strip() for text in texts):
+            raise UnsupportedTemplate(f"an opening that may be empty: {field[pattern]!r}")
     else:
         found = field.get(literal, ())
         texts = [found] if isinstance(found, str) else [str(t) for t in found] if isinstance(found, Iterable) else []
@@ -235,6 +237,10 @@ def _read_atom(pattern: str, pos: int) -> tuple[list[str], int]:
     if pattern.startswith("(?:", pos):
         choices, end = _read_alternatives(pattern, pos + 3)
         return choices, end + 1
+    if pattern.startswith("(?=", pos):
+        end = _group_end(pattern, pos)
+        if end == len(pattern) or pattern[end] in "|)":
+            return [""], end  # what may follow a marker, the machine knows from the body or the next opening
     if char == "(":
         raise UnsupportedTemplate(f"pattern {pattern!r} with a group at {pos}")
     char_class = _CLASS.match(pattern, pos)

@@ -122,6 +122,20 @@ def test_json_behind_a_name_is_the_arguments() -> None:
     assert calls(read(dialect, '[TOOL]ping[ARGS]{"host": "db"}[/TOOL]')) == [("ping", {"host": "db"})]
 
 
+def test_a_closer_that_is_the_next_opening_ends_a_call_there() -> None:
+    calls_field = {
+        "open_pattern": r"\[CALLS\](?P<name>[^\[]+)\[ARGS\]",
+        "close_pattern": r"(?=\[CALLS\])|</s>",
+        "content": "json",
+        "transform": CALL_BY_HEAD,
+    }
+    dialect = imported(calls_field)
+    assert dialect.calls[0].closes == ("</s>",)
+    message = read(dialect, '[CALLS]ping[ARGS]{"host": "a"}[CALLS]ping[ARGS]{"host": "b"}</s>')
+    assert calls(message) == [("ping", {"host": "a"}), ("ping", {"host": "b"})]
+    assert endings(message) == [("ok", "")] * 2
+
+
 def test_transform_tells_under_which_keys_name_and_arguments_are() -> None:
     calls_field = {
         "open": "<|START_ACTION|>",
@@ -233,6 +247,7 @@ def test_fields_that_are_no_tables_are_passed_over() -> None:
         (template({**JSON_CALLS, "open_pattern": r"<call \w+>"}), "a part varies"),
         (template(thinking={"open_pattern": "<think[^>]*>", "close": "</think>"}), "a part varies"),
         (template(thinking={"open_pattern": r"(?P<x>"}), "open group"),
+        (template({**JSON_CALLS, "open_pattern": r"(?:<call>)?(?=\{)"}), "may be empty"),
     ],
 )
 def test_what_no_declaration_can_say_is_refused_by_name(spec: dict[str, object], why: str) -> None:
@@ -256,6 +271,9 @@ def test_what_no_declaration_can_say_is_refused_by_name(spec: dict[str, object],
         (r"\w+:\d{2,3}\S*", ["{skip}:{skip}{skip}", "{skip}:{skip}"]),
         (r"a\n*b\tc\rd", ["a\nb\tc\rd"]),
         (r"\s{2,}<x>\s*?", ["\n<x>\n"]),
+        (r"<a>\s*(?=<b>|</a>)", ["<a>\n"]),
+        (r"(?=\[NEXT\])|</s>", ["", "</s>"]),
+        (r"(?:<a>(?=[)]))<b>", ["<a><b>"]),
         ("", [""]),
     ],
 )
@@ -269,7 +287,9 @@ def test_patterns_are_read_as_templates(pattern: str, templates: list[str]) -> N
         ("a)b", "at 1"),
         ("(?:a", "at 5"),
         ("(a)", "with a group at 0"),
-        ("(?=a)", "with a group at 0"),
+        ("(?=a)b", "with a group at 0"),
+        ("b(?!a)", "with a group at 1"),
+        ("b(?=a", "with an open group"),
         ("(?i)a", "with a group at 0"),
         (r"(?P<q>['\"])x(?P=q)", "with a group at 13"),
         (r"(?P<q>a)\1", r"with \1"),

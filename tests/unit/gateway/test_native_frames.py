@@ -146,3 +146,24 @@ def test_what_cannot_be_resumed_names_itself(error):
 def test_the_schema_refuses_what_the_server_does(frame):
     with pytest.raises(ValidationError):
         check_client_frame(frame)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "type"),
+        ({"type": "turn.credit", "turn": "t"}, "credit"),
+        ({"type": "resume", "stream": "s"}, "last_seq"),
+        ({"type": "turn.cancel"}, "turn"),
+    ],
+)
+def test_what_a_frame_lacks_is_named(fields, param):
+    with pytest.raises(InvalidRequest) as refused:
+        native.decode_frame(json.dumps(fields))
+    assert refused.value.param == param
+
+
+def test_a_binary_frame_is_none_of_json():
+    with pytest.raises(InvalidRequest) as refused:
+        native.decode_frame(b"{}")
+    assert refused.value.code == "invalid_frame"

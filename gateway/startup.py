@@ -65,7 +65,9 @@ def build_backend(options: ServeOptions) -> Loaded:
 def _detect_dialect(tokenizer: Tokenizer) -> Dialect:
     """Templates that know no tools get them described in the default dialect's words (inference.chat_template)."""
     try:
-        return dialect_for(tokenizer.chat_template or "", tokenizer.vocab)
+        return dialect_for(
+            tokenizer.chat_template or "", tokenizer.vocab, response_template=tokenizer.response_template
+        )
     except UnknownDialect as error:
         if "tools" in (tokenizer.chat_template or ""):
             log.warning("%s Reading tool calls as %s; --dialect chooses another.", error, _DEFAULT_DIALECT)

@@ -31,6 +31,7 @@ class Tokenizer(Protocol):
     """What the gateway needs of a model's tokenizer. Thread-safe."""
 
     chat_template: str | None
+    response_template: Mapping[str, Any] | None  # how a checkpoint says its answers are written, if it does
     vocab: Mapping[str, int]
     special_tokens: Mapping[str, int]
 
@@ -52,6 +53,8 @@ class CheckpointTokenizer:
     def __init__(self, backend: tokenizers.Tokenizer, config: Mapping[str, Any], chat_template: str | None) -> None:
         self._backend = backend
         self.chat_template = chat_template
+        template = config.get("response_template")
+        self.response_template: Mapping[str, Any] | None = template if isinstance(template, dict) else None
         self._template = ChatTemplate(chat_template or DEFAULT_TEMPLATE, _named_tokens(config))
         self.vocab: Mapping[str, int] = backend.get_vocab(with_added_tokens=True)
         added = backend.get_added_tokens_decoder()
@@ -149,6 +152,7 @@ class SyntheticTokenizer:
 
     def __init__(self, vocab_size: int) -> None:
         self.chat_template: str | None = None
+        self.response_template: Mapping[str, Any] | None = None
         self.vocab: Mapping[str, int] = {}
         self.special_tokens: Mapping[str, int] = {}
         self._vocab_size = vocab_size

@@ -7,12 +7,15 @@ specific dialect to the most common, and the first that fits wins. Knows nothing
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container, Mapping
 
 from stream_parser.dialect import Dialect
 from stream_parser.dialects import DETECTION_ORDER, DIALECTS
 from stream_parser.errors import UnknownDialect, UnsupportedTemplate
 from stream_parser.response_template import import_response_template
+
+_MARKER = re.compile(r"(?=.*\w)(?=.*[^\w\s]).+", re.DOTALL)
 
 
 def dialect_for(
@@ -62,7 +65,8 @@ def _unknown(nearest: Dialect, why: str = "") -> UnknownDialect:
 
 
 def _occurs(literal: str, template: str, tokens: Container[str]) -> bool:
-    return literal in template or literal in tokens
+    """In a vocabulary only what looks like a marker counts: a word or a run of signs may be a token of any text."""
+    return literal in template or (_MARKER.fullmatch(literal) is not None and literal in tokens)
 
 
 def _closeness(dialect: Dialect, template: str, tokens: Container[str]) -> float:

@@ -110,7 +110,7 @@ FUNCTIONARY_V32 = Dialect(
     special=("<|eot_id|>", "<|eom_id|>"),
     keep_edges=True,
     aliases=("functionary", "functionary_v3.2"),
-    fingerprints=((">>>all", ">>>"), ("'>>>'",), (">>>${recipient}",), (">>>",)),
+    fingerprints=((">>>all",), (">>>${recipient}",)),
 )
 
 FUNCTIONARY_V2 = Dialect(

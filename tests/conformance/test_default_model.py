@@ -12,7 +12,7 @@ from tests.testkit.local_engine import loaded, local_engine
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(280)]
 
-NUM_NEW = 8
+NUM_NEW = 6
 QUESTIONS = [
     "What is the capital of France?", "Write a haiku about rain.", "Name three colours.", "What is 2 + 2?",
     "Who wrote Hamlet?", "Translate 'good morning' into Spanish.", "List the planets.", "What is a prime number?",

@@ -9,6 +9,7 @@ import pytest
 from inference.config import EngineConfig
 from inference.engine_client import EngineClient, check, process_environment
 from inference.errors import ContextLengthExceeded, EngineUnavailable, InvalidTurn, ModelLoadError, QueueFull
+from inference.runner.loader import load
 from inference.types import EngineInfo, SamplingParams, TurnRequest
 from tests.testkit.tiny_models import save_tiny_model
 
@@ -140,14 +141,12 @@ async def test_closing_ends_streams_and_the_process_quickly(folder):
         ({"device": "cuda"}, "--device cpu"),
     ],
 )
-async def test_a_model_that_cannot_be_served_says_why(folder, options, says):
-    client = EngineClient(EngineConfig("tiny", folder, **({"dtype": "fp32"} | options)))
+def test_a_model_that_cannot_be_served_says_why(folder, options, says):
     with pytest.raises(ModelLoadError, match=says):
-        await client.start()
-    await client.close()
+        load(EngineConfig("tiny", folder, **({"dtype": "fp32"} | options)))
 
 
-async def test_an_unknown_architecture_is_refused_by_name(tmp_path):
+async def test_what_the_process_refuses_reaches_its_client(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     client = EngineClient(EngineConfig("gpt2", tmp_path))
     with pytest.raises(ModelLoadError, match="'gpt2' is not supported yet"):

@@ -109,3 +109,10 @@ def test_a_name_that_is_none_is_answered_with_those_there_are() -> None:
     assert str(caught.value).endswith(sorted(DIALECTS)[-1])
     with pytest.raises(UnknownDialect):
         StreamParser("hermit")
+
+
+def test_plain_text_that_many_vocabularies_hold_names_no_dialect():
+    """Code models have tokens such as these; seen with a template that is known to nobody."""
+    common = [">>>", "functools", "tools", "```", "json", "[", "]", "Action", "->", "<|im_start|>", "<|im_end|>"]
+    with pytest.raises(UnknownDialect):
+        dialect_for("{% for m in messages %}[[{{ m.role }}]]{{ m.content }}{% endfor %}", common)

@@ -184,6 +184,10 @@ class Stream:
             if self.on_wake is not None and len(self._ready) == 1:
                 self.on_wake()
 
+    @property
+    def has_frames(self) -> bool:
+        return bool(self._ready)
+
     def next_frames(self) -> list[bytes] | None:
         """What the turn that has waited longest has to say; None when none has anything."""
         if not self._ready:

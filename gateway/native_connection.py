@@ -56,6 +56,7 @@ class NativeConnection:
         self._wake = asyncio.Event()
         self._control_room = asyncio.Event()
         self._is_deaf = False  # nothing that is written reaches the client any more
+        self._is_writing = False
         self._reader = asyncio.current_task()
         self._is_superseded = False
         self._may_resume = True
@@ -94,6 +95,11 @@ class NativeConnection:
 
     def go_away(self, deadline_s: float) -> None:
         self._put(native.goaway(deadline_s))
+
+    async def flush(self) -> None:
+        # Polled, since only the server's end asks: the writer need not tell anybody for each batch.
+        while not self._is_deaf and (self._is_writing or self._control or self._stream.has_frames):  # noqa: ASYNC110
+            await asyncio.sleep(_WRITE_INTERVAL_S)
 
     async def _close(self, code: int) -> None:
         """A client that does not even read this is cut off."""
@@ -205,7 +211,9 @@ class NativeConnection:
                     await asyncio.sleep(early_s)
                 self._wake.clear()
                 while frames := self._next_batch():
+                    self._is_writing = True
                     await self._socket.send_frames(frames, self._codec.is_text)
+                    self._is_writing = False
                 written_s = loop.time()
         except OSError:
             # The client is gone; the reader hears of it as well and ends the connection.

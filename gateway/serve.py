@@ -21,6 +21,8 @@ log = logging.getLogger("headrace.serve")
 
 # After the drain: for streams to write their last frames, and for clients that do not read them.
 _FLUSH_S = 0.3
+# For those writers that tell nobody when they are done: many times what one write takes.
+_LAST_WRITES_S = 0.05
 _BACKLOG = 2048
 # Agents pause between requests on one connection; uvicorn's default of 5 s closes it just when they come back.
 _KEEP_ALIVE_S = 75
@@ -112,6 +114,9 @@ class GatewayServer(uvicorn.Server):
         error = ShuttingDown("The server is shutting down before this turn could end. Try again.", retry_after_s=1.0)
         self._app.streams.go_away(self._drain_s)
         await self._app.runner.drain(self._drain_s, error)
+        # uvicorn closes sockets first thing, and what follows a Close frame is lost: let the last frames out before.
+        await self._app.streams.flush(_FLUSH_S)
+        await asyncio.sleep(_LAST_WRITES_S)
         self._app.streams.close_all()
         # Frames that end the streams are on their way through the connections' writers.
         closing = asyncio.create_task(super().shutdown(sockets))

@@ -29,6 +29,9 @@ class Carrier(Protocol):
     def go_away(self, deadline_s: float) -> None:
         """Tell the client that the server ends in `deadline_s`."""
 
+    async def flush(self) -> None:
+        """Returns once everything that the stream has to say is written, or can never be."""
+
 
 @dataclass(slots=True)
 class _Entry:
@@ -92,6 +95,14 @@ class StreamHub:
         for entry in tuple(self._entries.values()):
             if entry.carrier is not None:
                 entry.carrier.go_away(deadline_s)
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait for the last frames of turns that have ended to be on their way; not for sockets that are not read."""
+        flushes = [asyncio.create_task(e.carrier.flush()) for e in self._entries.values() if e.carrier is not None]
+        if flushes:
+            _, late = await asyncio.wait(flushes, timeout=timeout_s)
+            for task in late:
+                task.cancel()
 
     def close_all(self) -> None:
         """For the server's end. Turns are drained by then."""

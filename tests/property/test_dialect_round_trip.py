@@ -207,7 +207,7 @@ def has_reasoning(dialect: Dialect) -> bool:
 
 
 @pytest.mark.parametrize("dialect", CALLING, ids=lambda d: d.name)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_rendered_answers_are_read_back_at_any_cut(dialect: Dialect, data: st.DataObject) -> None:
     wanted = data.draw(calls.filter(lambda cs: all(is_expressible(dialect, c) for c in cs)))

@@ -19,6 +19,9 @@ from inference.runner.request_rows import RequestRows
 from inference.runner.sampler import sample
 from inference.step import StepPlan, StepResult
 
+# On few cores a step of so few tokens runs faster on one: its products are too small to be worth waking a second.
+_ONE_THREAD_TOKENS, _FEW_THREADS = 16, 4
+
 
 class StepHandle:
     """A launched step. `wait` blocks until its tokens are on the host; it raises what the step raised."""
@@ -40,6 +43,7 @@ class ModelRunner:
         self._pool = pool
         self._backend = backend
         self.attention_name = backend.name
+        self._num_threads = torch.get_num_threads()
         self._rows = RequestRows(max_rows, max_model_len, pool.layout.block_size)
         # One thread: steps run in launch order, and torch keeps one set of OpenMP workers warm.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-runner")
@@ -53,6 +57,8 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _run(self, plan: StepPlan) -> StepResult:
+        alone = plan.num_tokens <= _ONE_THREAD_TOKENS and self._num_threads <= _FEW_THREADS
+        torch.set_num_threads(1 if alone else self._num_threads)
         if plan.block_copies:
             source_ids, copy_ids = torch.tensor(plan.block_copies).unbind(1)
             self._pool.copy(source_ids, copy_ids)

@@ -13,24 +13,19 @@ import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 MAX_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """block_n outputs by block_k inputs a tile; split_k programs share an output tile, the last to arrive adds up.
-
-    tma: weights come through the tensor memory accelerator (Hopper and newer).
-    """
+    """block_n outputs by block_k inputs a tile; split_k programs share an output tile, the last to arrive adds up."""
 
     block_n: int
     block_k: int
     split_k: int
     num_warps: int = 4
     num_stages: int = 4
-    tma: bool = False
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_squares"])
@@ -40,7 +35,6 @@ def _linear_kernel(
     HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr, GIVES_SQUARES: tl.constexpr, MOST_SQUARES: tl.constexpr,
     MAX_ROWS: tl.constexpr, GATED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
-    USE_TMA: tl.constexpr,
 ):  # fmt: skip
     tile = tl.program_id(0)
     part = tl.program_id(1)
@@ -52,14 +46,10 @@ def _linear_kernel(
 
     acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     for step in range(steps):
-        first = (part * steps + step) * BLOCK_K
-        ks = first + tl.arange(0, BLOCK_K)
+        ks = (part * steps + step) * BLOCK_K + tl.arange(0, BLOCK_K)
         inside = ks < K
-        if USE_TMA:
-            w = weight.load([tile * BLOCK_N, first])
-        else:
-            at = cols.to(tl.int64)[:, None] * K + ks[None, :]
-            w = tl.load(weight + at, mask=in_range[:, None] & inside[None, :], other=0.0)
+        at = cols.to(tl.int64)[:, None] * K + ks[None, :]
+        w = tl.load(weight + at, mask=in_range[:, None] & inside[None, :], other=0.0)
         xt = tl.load(x + rows[None, :] * K + ks[:, None], mask=live[None, :] & inside[:, None], other=0.0)
         if HAS_NORM_WEIGHT:
             scale = tl.load(norm_weight + ks, mask=inside, other=0.0).to(tl.float32)
@@ -150,8 +140,6 @@ class SmallLinear:
         parts = self.num_tiles * self.tiling.split_k if self.tiling.split_k > 1 else 0
         self._partials = weight.new_empty(max(1, parts * self.tiling.block_n * MAX_ROWS), dtype=torch.float32)
         self._arrivals = weight.new_zeros(self.num_tiles, dtype=torch.int32)
-        block = [self.tiling.block_n, self.tiling.block_k]
-        self._source = TensorDescriptor.from_tensor(weight, block) if self.tiling.tma else weight
 
     @property
     def num_results(self) -> int:
@@ -170,14 +158,14 @@ class SmallLinear:
         assert self.eps is None or (squares is not None and residual is None), "a norm needs the squares of its input"
         parts = None if squares is None else squares.parts
         _linear_kernel[(self.num_tiles, tiling.split_k)](
-            x, self._source, out, self.bias, self.norm_weight, residual, parts, parts, self._partials, self._arrivals,
+            x, self.weight, out, self.bias, self.norm_weight, residual, parts, parts, self._partials, self._arrivals,
             num_rows, self.num_outputs, 0 if squares is None else squares.count, self.num_inputs, self.eps or 0.0,
             HAS_NORM=self.eps is not None, HAS_NORM_WEIGHT=self.norm_weight is not None,
             HAS_BIAS=self.bias is not None, HAS_RESIDUAL=residual is not None, GIVES_SQUARES=gives_squares,
             MOST_SQUARES=triton.next_power_of_2(max(1, 0 if squares is None else squares.count)), MAX_ROWS=MAX_ROWS,
             GATED=self.gated,
             BLOCK_M=16 if num_rows <= 16 else MAX_ROWS, BLOCK_N=tiling.block_n, BLOCK_K=tiling.block_k,
-            SPLIT_K=tiling.split_k, USE_TMA=tiling.tma, num_warps=tiling.num_warps,
+            SPLIT_K=tiling.split_k, num_warps=tiling.num_warps,
             num_stages=tiling.num_stages if num_rows <= 16 else min(4, tiling.num_stages),
         )  # fmt: skip
         if gives_squares:

@@ -121,7 +121,8 @@ class _Choice:
         if events and isinstance(events[-1], Finish):
             self.is_finished = True
         elif reason is not None:
-            events = [*events, *self._parser.finish(reason)]
+            ending = self._parser.finish(reason)
+            events = [*events, *(_until_first_call(ending) if self._stops_after_call else ending)]
             self.is_finished = True
         return self._items(events, logprobs)
 
@@ -159,9 +160,11 @@ class _Choice:
 
 
 def _until_first_call(events: list[Event]) -> list[Event]:
+    """Where the end of the text is what ended the call, the reason stays the end's own."""
     for i, event in enumerate(events):
         if isinstance(event, ToolCallEnd):
-            return [*events[: i + 1], Finish("tool_calls")]
+            is_last = len(events) == i + 2 and isinstance(events[-1], Finish)
+            return events if is_last else [*events[: i + 1], Finish("tool_calls")]
     return events
 
 

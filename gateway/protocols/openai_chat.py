@@ -63,6 +63,7 @@ def decode_chat(body: Json) -> ChatTurn:
         stream=fields.boolean("stream"),
         include_usage=decode_include_usage(fields),
         template_kwargs=_template_kwargs(fields),
+        parallel_calls=fields.boolean("parallel_tool_calls", True),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
         warnings=_warnings(fields, tool_choice),
     )
@@ -103,8 +104,6 @@ def _warnings(fields: Fields, tool_choice: ToolChoice) -> tuple[str, ...]:
     response_format = fields.object("response_format")
     if response_format is not None and response_format.required_string("type") != "text":
         warnings.append("response_format is ignored: decoding cannot force a format yet")
-    if not fields.boolean("parallel_tool_calls", True):
-        warnings.append("parallel_tool_calls is ignored: the model may write several calls")
     if fields.get("functions") is not None:
         warnings.append("functions is ignored: send tools")
     return tuple(warnings)

@@ -13,8 +13,12 @@ from tests.testkit.gateway_kit import MODEL, chat_body, content_of, running_gate
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CALL = 'Let me look.<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+CALLS = "".join(
+    f'<tool_call>\n{{"name": "weather", "arguments": {{"city": "{city}"}}}}\n</tool_call>\n' for city in ("Oslo", "Rome")
+)
 LINES = (
     ScriptLine("<think>why</think>Because.", match=Match(contains="think"), repeat=True),
+    ScriptLine(CALLS, match=Match(last_role="user", contains="both"), chunk=1000, repeat=True),
     ScriptLine(CALL, match=Match(last_role="user", contains="weather"), repeat=True),
     ScriptLine("Hello there.", repeat=True),
 )
@@ -246,3 +250,22 @@ async def test_many_requests_on_one_connection(gateway):
         for i in range(20):
             body = chat_body(stream=bool(i % 2))
             assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_an_answer_ends_after_its_first_call_where_that_is_asked_for(client, n):
+    body = chat_body("both", tools=[weather_tool()], parallel_tool_calls=False, n=n)
+    whole = (await client.post("/v1/chat/completions", json=body)).json()
+    for choice in whole["choices"]:
+        [call] = choice["message"]["tool_calls"]
+        assert (call["function"]["arguments"], choice["finish_reason"]) == ('{"city": "Oslo"}', "tool_calls")
+
+    streamed = await client.post("/v1/chat/completions", json={**body, "stream": True})
+    assert "Oslo" in streamed.text
+    assert "Rome" not in streamed.text
+    reasons = [chunk["choices"][0]["finish_reason"] for chunk in sse_events(streamed.text) if chunk != "[DONE]"]
+    assert [reason for reason in reasons if reason] == ["tool_calls"] * n
+    assert "x-headrace-warning" not in streamed.headers
+
+    both = await client.post("/v1/chat/completions", json={**body, "parallel_tool_calls": True})
+    assert all(len(choice["message"]["tool_calls"]) == 2 for choice in both.json()["choices"])

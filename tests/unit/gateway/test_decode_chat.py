@@ -150,11 +150,17 @@ def test_tool_choice_in_every_spelling(choice, expected):
 def test_what_decoding_cannot_force_yet_is_said_in_a_warning():
     turn = decode_chat(chat_body(tools=[weather_tool()], tool_choice="required"))
     assert "tool_choice" in turn.warnings[0]
-    turn = decode_chat(chat_body(parallel_tool_calls=False, functions=[]))
-    assert [warning.split()[0] for warning in turn.warnings] == ["parallel_tool_calls", "functions"]
+    turn = decode_chat(chat_body(functions=[]))
+    assert [warning.split()[0] for warning in turn.warnings] == ["functions"]
     turn = decode_chat(chat_body(response_format={"type": "json_object"}))
     assert "response_format" in turn.warnings[0]
     assert decode_chat(chat_body(response_format={"type": "text"}, tool_choice="auto")).warnings == ()
+
+
+@pytest.mark.parametrize(("given", "expected"), [(False, False), (True, True), (None, True)])
+def test_parallel_calls_can_be_switched_off(given, expected):
+    turn = decode_chat(chat_body(parallel_tool_calls=given))
+    assert (turn.parallel_calls, turn.warnings) == (expected, ())
 
 
 def test_tools_keep_the_clients_keys_in_their_order():

@@ -409,6 +409,16 @@ async def test_a_compaction_can_be_asked_for_as_a_response():
         assert [m["content"] for m in tokenizer.rendered[-1][0]] == ["One?", "Yes.", "Two?"]
 
 
+async def test_a_response_ends_after_its_first_call_where_that_is_asked_for():
+    calls = CALL + CALL.partition("Look.")[2]
+    async with in_process(talking(calls, chunk=1000)) as (_, http):
+        both = await post(http, input="Weather?", tools=[WEATHER])
+        one = await post(http, input="Weather?", tools=[WEATHER], parallel_tool_calls=False)
+    assert [item["type"] for item in both["output"]].count("function_call") == 2
+    assert [item["type"] for item in one["output"]].count("function_call") == 1
+    assert one["status"] == "completed"
+
+
 async def test_a_prepared_response_has_no_output_and_a_usable_id():
     async with in_process(talking()) as (_, http):
         prepared = await post(http, input="Hi", generate=False)

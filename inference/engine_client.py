@@ -233,7 +233,7 @@ def check(request: TurnRequest, info: EngineInfo, max_rows: int) -> None:
     if not prompt:
         raise InvalidTurn("prompt", "The prompt has no tokens. Give at least one.")
     if len(prompt) >= info.max_model_len:
-        raise ContextLengthExceeded(len(prompt), info.max_model_len)
+        raise ContextLengthExceeded(len(prompt), info.max_model_len, info.context_bound)
     for field, token_ids in (
         ("prompt", prompt),
         ("logit_bias", tuple(token_id for token_id, _ in params.logit_bias)),

@@ -119,6 +119,7 @@ def _info(config: EngineConfig, model: LoadedModel) -> EngineInfo:
         num_blocks=model.num_blocks,
         kv_bytes=model.kv_bytes,
         num_parameters=model.num_parameters,
+        context_bound=model.context_bound,
     )
 
 

@@ -1,5 +1,16 @@
 """What the inference core refuses or reports, each saying whose fault it is and what helps."""
 
+from collections.abc import Mapping
+
+from inference.types import ContextBound
+
+# What helps against a context that is too short, by what makes it short.
+_REMEDIES: Mapping[ContextBound, str] = {
+    "model": "Shorten the prompt; the model itself reaches no further",
+    "option": "Shorten the prompt or serve with a larger --max-model-len",
+    "memory": "Shorten the prompt or serve with a larger --kv-memory, which the model's own context does not fit into",
+}
+
 
 class InferenceError(Exception):
     """Root of every error this package raises to its callers."""
@@ -16,14 +27,14 @@ class InvalidTurn(InferenceError):
 class ContextLengthExceeded(InvalidTurn):
     """The prompt leaves no room for an answer: `num_prompt_tokens` against `max_model_len` (both in tokens)."""
 
-    def __init__(self, num_prompt_tokens: int, max_model_len: int) -> None:
+    def __init__(self, num_prompt_tokens: int, max_model_len: int, bound: ContextBound = "model") -> None:
         self.num_prompt_tokens = num_prompt_tokens
         self.max_model_len = max_model_len
         super().__init__(
             "messages",
             f"This model's maximum context length is {max_model_len} tokens, but the prompt has {num_prompt_tokens} "
-            f"tokens: the request exceeds the context window. Shorten the prompt or serve with a larger "
-            f"--max-model-len (prompt is too long: {num_prompt_tokens} tokens > {max_model_len} maximum).",
+            f"tokens: the request exceeds the context window. {_REMEDIES[bound]} "
+            f"(prompt is too long: {num_prompt_tokens} tokens > {max_model_len} maximum).",
         )
 
 

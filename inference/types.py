@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+# What sets the longest sequence: the model's own maximum, --max-model-len, or the memory for its KV.
+ContextBound = Literal["model", "option", "memory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class TokenChunk:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine that is ready serves; limits in tokens, blocks and bytes."""
+    """What an engine that is ready serves; limits in tokens, blocks, bytes. context_bound: what sets max_model_len."""
 
     model_name: str
     architecture: str
@@ -94,6 +96,7 @@ class EngineInfo:
     num_blocks: int
     kv_bytes: int
     num_parameters: int
+    context_bound: ContextBound = "model"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from inference.runner.fusions import fuse_layers
 from inference.runner.linear import Int8Linear, dense, quantize_linears
 from inference.runner.model_runner import ModelRunner
 from inference.step import StepPlan
+from inference.types import ContextBound
 
 logger = logging.getLogger("headrace.engine")
 
@@ -46,12 +47,14 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A runner that is ready, and what it turned out to be. max_model_len: tokens a sequence may reach."""
+    """A runner that is ready, and what it turned out to be. max_model_len: tokens a sequence may reach, and
+    context_bound what sets that."""
 
     runner: Runner
     architecture: str
     attention_backend: str
     max_model_len: int
+    context_bound: ContextBound
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     num_blocks: int
@@ -68,12 +71,12 @@ def load(config: EngineConfig) -> LoadedModel:
     hf_config = _read_config(config.model_dir)
     layout = _kv_layout(hf_config, config)
     if config.device == "cpu":
-        max_model_len, num_blocks = _size_kv(hf_config, config, layout, _free_bytes(config))
+        max_model_len, num_blocks, bound = _size_kv(hf_config, config, layout, _free_bytes(config))
     model = _load_weights(hf_config, config)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     if config.device == "cuda":
         # What the weights leave free is known only now.
-        max_model_len, num_blocks = _size_kv(hf_config, config, layout, _free_bytes(config))
+        max_model_len, num_blocks, bound = _size_kv(hf_config, config, layout, _free_bytes(config))
         runner: Runner = _cuda_runner(model, layout, config, max_model_len, num_blocks)
     else:
         runner = _cpu_runner(model, layout, config, max_model_len, num_blocks)
@@ -82,6 +85,7 @@ def load(config: EngineConfig) -> LoadedModel:
         architecture=type(model).__name__,
         attention_backend=runner.attention_name,
         max_model_len=max_model_len,
+        context_bound=bound,
         vocab_size=hf_config.vocab_size,
         eos_token_ids=() if config.random_weights else _eos_token_ids(config.model_dir, hf_config),
         num_blocks=num_blocks,
@@ -159,8 +163,8 @@ def _kv_layout(hf_config: PreTrainedConfig, config: EngineConfig) -> KVLayout:
 
 def _size_kv(
     hf_config: PreTrainedConfig, config: EngineConfig, layout: KVLayout, free_bytes: int
-) -> tuple[int, int]:
-    """(max_model_len, num_blocks). One sequence of max_model_len tokens always fits into the pool."""
+) -> tuple[int, int, ContextBound]:
+    """(max_model_len, num_blocks, what sets the first). The pool always holds one sequence of max_model_len tokens."""
     kv_bytes = config.kv_bytes if config.kv_bytes is not None else free_bytes
     num_blocks = kv_bytes // layout.bytes_per_block
     longest = int(hf_config.max_position_embeddings)
@@ -175,7 +179,8 @@ def _size_kv(
             f"--kv-memory {kv_bytes} bytes holds {max(reachable, 0)} tokens, but one sequence of {wanted} tokens needs "
             f"{needed} bytes. Raise --kv-memory or lower --max-model-len."
         )
-    return min(wanted, reachable), num_blocks
+    bound: ContextBound = "memory" if reachable < wanted else "option" if wanted < longest else "model"
+    return min(wanted, reachable), num_blocks, bound
 
 
 def _load_weights(hf_config: PreTrainedConfig, config: EngineConfig) -> nn.Module:

@@ -1,8 +1,10 @@
 """The engine process as the gateway sees it: a tiny model behind a real process boundary."""
 
 import asyncio
+import dataclasses
 import os
 import random
+import re
 
 import pytest
 
@@ -180,6 +182,27 @@ def test_a_prompt_past_the_context_names_both_numbers_and_both_phrases():
     assert "exceeds the context window" in text
     assert (refused.value.num_prompt_tokens, refused.value.max_model_len) == (100, 100)
     check(turn("t", [1] * 99), INFO, max_rows=8)
+
+
+@pytest.mark.parametrize(
+    ("options", "length", "bound", "remedy"),
+    [
+        ({}, 512, "model", "the model itself reaches no further"),
+        ({"max_model_len": 512}, 512, "model", "the model itself reaches no further"),
+        ({"max_model_len": 100}, 100, "option", "with a larger --max-model-len"),
+        ({"kv_bytes": 65_536}, 144, "memory", "with a larger --kv-memory"),
+        ({"kv_bytes": 65_536, "max_model_len": 100}, 100, "option", "with a larger --max-model-len"),
+    ],
+)
+def test_the_remedy_for_a_context_too_short_is_the_one_that_helps(folder, options, length, bound, remedy):
+    model = load(EngineConfig("tiny", folder, **{"dtype": "fp32", "kv_bytes": 4 << 20, "block_size": 16, **options}))
+    model.runner.close()
+    assert (model.max_model_len, model.context_bound) == (length, bound)
+    info = dataclasses.replace(INFO, max_model_len=model.max_model_len, context_bound=model.context_bound)
+    with pytest.raises(ContextLengthExceeded) as refused:
+        check(turn("t", [1] * length), info, max_rows=8)
+    assert remedy in str(refused.value)
+    assert re.findall("--[a-z-]+", str(refused.value)) == re.findall("--[a-z-]+", remedy)
 
 
 def test_the_users_environment_wins(monkeypatch, tmp_path):

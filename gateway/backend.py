@@ -17,6 +17,9 @@ class PieceStream(Protocol):
 
     async def __anext__(self) -> TextPiece: ...
 
+    def end_choice(self, choice: int) -> None:
+        """Cancels this choice, whose end the backend does not know of; no more pieces of it come. Idempotent."""
+
     def close(self) -> None:
         """Cancels what is left, at once and whatever state the turn is in. Idempotent."""
 

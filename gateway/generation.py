@@ -38,11 +38,14 @@ class Generation:
     def is_done(self) -> bool:
         return self._num_open == 0
 
+    def has_ended(self, choice: int) -> bool:
+        """Of the choices of this prompt: the backend need not write it any further."""
+        return self._choices[choice].is_finished
+
     def feed(self, piece: TextPiece) -> list[TurnEvent | TurnText]:
+        """The piece is one of a choice that has not ended."""
         choice = self._choices[piece.choice]
-        if choice.is_finished:
-            # It met a stop string while its siblings go on: the engine writes on, nobody reads.
-            return []
+        assert not choice.is_finished
         if piece.num_cached_tokens is not None and piece.choice == 0:
             self._num_cached_tokens = piece.num_cached_tokens
         items = choice.feed(piece)

@@ -51,6 +51,8 @@ class Tokens(Protocol):
 
     def cancel(self) -> None: ...
 
+    def cancel_choice(self, choice: int) -> None: ...
+
 
 class Engine(Protocol):
     """What this module needs of inference.engine_client.EngineClient."""
@@ -235,6 +237,9 @@ class ModelPieces:
         except InferenceError as error:
             raise from_inference(error) from error
         return self._piece(chunk)
+
+    def end_choice(self, choice: int) -> None:
+        self._tokens.cancel_choice(choice)
 
     def close(self) -> None:
         self._tokens.cancel()

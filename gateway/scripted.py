@@ -219,22 +219,28 @@ class ScriptedPieces:
         self._num_given = 0
         self._add_running = add_running
         self._is_open = True
+        self._ended: set[int] = set()
         add_running(1)
 
     def __aiter__(self) -> ScriptedPieces:
         return self
 
     async def __anext__(self) -> TextPiece:
-        if self._num_given % self._num_choices == 0:
-            # Without a delay the loop still has to come round, or nothing else would run until the text is over.
-            await asyncio.sleep(self._delay_s)
-        if not self._is_open:
-            raise StopAsyncIteration
-        piece = next(self._pieces, None)
-        if piece is None:
-            raise StopAsyncIteration
-        self._num_given += 1
-        return piece
+        while True:
+            if self._num_given % self._num_choices == 0:
+                # Without a delay the loop still has to come round, or nothing else would run until the text is over.
+                await asyncio.sleep(self._delay_s)
+            if not self._is_open:
+                raise StopAsyncIteration
+            piece = next(self._pieces, None)
+            if piece is None:
+                raise StopAsyncIteration
+            self._num_given += 1
+            if piece.choice not in self._ended:
+                return piece
+
+    def end_choice(self, choice: int) -> None:
+        self._ended.add(choice)
 
     def close(self) -> None:
         if self._is_open:

@@ -182,7 +182,11 @@ class LiveTurn:
             for item in generation.feed(piece):
                 self._give(item)
             if generation.is_done:
+                # Other prompts of the turn may go on: this one's choices hold nothing while they do.
+                pieces.close()
                 return
+            if piece.finish_reason is None and generation.has_ended(piece.choice):
+                pieces.end_choice(piece.choice)
             if outbox.is_full:
                 await self._wait_for_reader()
         raise InternalError("The engine ended this turn without a finish reason.")

@@ -23,7 +23,10 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
+    """choice None: all that are left of the turn."""
+
     turn_id: str
+    choice: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,9 @@ class Engine:
     def submit(self, request: TurnRequest) -> None:
         self._scheduler.submit(request)
 
-    def cancel(self, turn_id: str) -> None:
-        """The turn's blocks are free when this returns."""
-        self._scheduler.cancel(turn_id)
+    def cancel(self, turn_id: str, choice: int | None = None) -> None:
+        """The blocks of the turn, or of this choice of it, are free when this returns."""
+        self._scheduler.cancel(turn_id, choice)
 
     def step(self) -> list[TokenChunk]:
         """Launch the next step if there is one, then take in the oldest once two run or nothing else can.

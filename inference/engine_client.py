@@ -37,26 +37,33 @@ class TokenStream:
     def __init__(self, client: EngineClient, request: TurnRequest) -> None:
         self._client = client
         self._turn_id = request.turn_id
-        self._num_open = request.n
+        self._open = set(range(request.n))  # choices whose end has not been read
         self._chunks: asyncio.Queue[TokenChunk | EngineUnavailable] = asyncio.Queue()
 
     def __aiter__(self) -> TokenStream:
         return self
 
     async def __anext__(self) -> TokenChunk:
-        if self._num_open == 0:
-            raise StopAsyncIteration
-        chunk = await self._chunks.get()
-        if isinstance(chunk, EngineUnavailable):
-            self._num_open = 0
-            raise chunk
-        self._num_open -= chunk.finish_reason is not None
-        return chunk
+        while self._open:
+            chunk = await self._chunks.get()
+            if isinstance(chunk, EngineUnavailable):
+                self._open.clear()
+                raise chunk
+            if chunk.choice in self._open:
+                if chunk.finish_reason is not None:
+                    self._open.discard(chunk.choice)
+                return chunk
+        raise StopAsyncIteration
 
     def cancel(self) -> None:
         """Free what the turn holds in the engine; idempotent, and harmless after the end."""
-        self._num_open = 0
+        self._open.clear()
         self._client._cancel(self._turn_id)
+
+    def cancel_choice(self, choice: int) -> None:
+        """Free what one choice holds, while the others go on; no more of it is read. As harmless as `cancel`."""
+        self._open.discard(choice)
+        self._client._cancel_choice(self._turn_id, choice)
 
     def _put(self, chunk: TokenChunk | EngineUnavailable) -> None:
         self._chunks.put_nowait(chunk)
@@ -72,7 +79,7 @@ class EngineClient:
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._streams: dict[str, tuple[TokenStream, int]] = {}  # turn id -> its stream and its unfinished choices
+        self._streams: dict[str, tuple[TokenStream, set[int]]] = {}  # turn id -> its stream and its unfinished choices
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -95,11 +102,11 @@ class EngineClient:
         check(request, self.info, self._config.max_rows)
         if request.turn_id in self._streams:
             raise InvalidTurn("turn_id", f"A turn {request.turn_id!r} is already running.")
-        num_live = sum(num_choices for _, num_choices in self._streams.values())
+        num_live = sum(len(choices) for _, choices in self._streams.values())
         if num_live >= self._config.max_rows + self._config.max_waiting:
             raise QueueFull(num_live - self._config.max_rows, self._config.max_waiting, _RETRY_AFTER_S)
         stream = TokenStream(self, request)
-        self._streams[request.turn_id] = (stream, request.n)
+        self._streams[request.turn_id] = (stream, set(range(request.n)))
         self._send(channel.Submit(request))
         return stream
 
@@ -116,6 +123,20 @@ class EngineClient:
     def _cancel(self, turn_id: str) -> None:
         if self._streams.pop(turn_id, None) is not None and self.state == "ready":
             self._send(channel.Cancel(turn_id))
+
+    def _cancel_choice(self, turn_id: str, choice: int) -> None:
+        if self._end_choice(turn_id, choice) and self.state == "ready":
+            self._send(channel.Cancel(turn_id, choice))
+
+    def _end_choice(self, turn_id: str, choice: int) -> bool:
+        """Whether it had not ended before. The last one ends the turn."""
+        _, choices = self._streams.get(turn_id, (None, set()))
+        if choice not in choices:
+            return False
+        choices.discard(choice)
+        if not choices:
+            del self._streams[turn_id]
+        return True
 
     def _send(self, command: channel.Command) -> None:
         assert self._writer is not None
@@ -178,16 +199,11 @@ class EngineClient:
         return served
 
     def _route(self, chunk: TokenChunk) -> None:
-        entry = self._streams.get(chunk.turn_id)
-        if entry is None:
+        stream, _ = self._streams.get(chunk.turn_id, (None, None))
+        if stream is None:
             return  # cancelled while the step ran
-        stream, num_open = entry
         if chunk.finish_reason is not None:
-            num_open -= 1
-            if num_open == 0:
-                del self._streams[chunk.turn_id]
-            else:
-                self._streams[chunk.turn_id] = (stream, num_open)
+            self._end_choice(chunk.turn_id, chunk.choice)
         stream._put(chunk)
 
     async def _restart(self, backoff_s: float) -> asyncio.StreamReader:

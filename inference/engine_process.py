@@ -78,8 +78,8 @@ def _take_commands(commands: queue.SimpleQueue[object], engine: Engine) -> None:
         match commands.get():
             case channel.Submit(request):
                 engine.submit(request)
-            case channel.Cancel(turn_id):
-                engine.cancel(turn_id)
+            case channel.Cancel(turn_id, choice):
+                engine.cancel(turn_id, choice)
                 if not engine.has_work:
                     return  # report the freed blocks before waiting again
             case _:

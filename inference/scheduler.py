@@ -90,12 +90,13 @@ class Scheduler:
         self._turns[request.turn_id] = choices
         self._waiting += choices
 
-    def cancel(self, turn_id: str) -> None:
-        """Forget a turn at once: its row and blocks are free for the next plan. Unknown turns are ignored."""
-        for sequence in self._turns.pop(turn_id, ()):
-            if sequence.finish_reason is None:
+    def cancel(self, turn_id: str, choice: int | None = None) -> None:
+        """Forget a turn, or this choice of it, at once: rows and blocks are free for the next plan. Idempotent."""
+        for sequence in self._turns.get(turn_id, ()):
+            if sequence.finish_reason is None and choice in (None, sequence.choice):
                 sequence.finish_reason = "cancelled"
                 self._retire(sequence)
+        self._forget_if_over(turn_id)
 
     def plan(self) -> StepPlan | None:
         """The next step, with its blocks allocated, or None when nothing can run before a result is applied."""
@@ -280,9 +281,7 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         """Send a running sequence back to the head of the queue; its tokens stay, its KV is computed again."""
-        sequence.table.record_full_blocks(sequence.token_ids, min(sequence.num_planned, len(sequence.token_ids)))
         self._leave_row(sequence)
-        sequence.table.release()
         sequence.num_planned = 0
         self._waiting.appendleft(sequence)
         self._num_preemptions += 1
@@ -297,22 +296,23 @@ class Scheduler:
         else:
             return
         self._retire(sequence)
-        siblings = self._turns[sequence.turn_id]
-        if all(sibling.finish_reason is not None for sibling in siblings):
-            del self._turns[sequence.turn_id]
+        self._forget_if_over(sequence.turn_id)
+
+    def _forget_if_over(self, turn_id: str) -> None:
+        if all(sequence.finish_reason is not None for sequence in self._turns.get(turn_id, ())):
+            self._turns.pop(turn_id, None)
 
     def _retire(self, sequence: Sequence) -> None:
         if sequence.row is None:
             self._waiting.remove(sequence)
             return
-        # A decode token's block becomes findable only now that the token is known.
-        num_computed = min(sequence.num_planned, len(sequence.token_ids))
-        sequence.table.record_full_blocks(sequence.token_ids, num_computed)
         self._leave_row(sequence)
-        sequence.table.release()
 
     def _leave_row(self, sequence: Sequence) -> None:
         assert sequence.row is not None
+        # A decode token's block becomes findable only now that the token is known.
+        sequence.table.record_full_blocks(sequence.token_ids, min(sequence.num_planned, len(sequence.token_ids)))
+        sequence.table.release()
         self._free_rows.append(sequence.row)
         sequence.row = None
         self._running.remove(sequence)

@@ -101,27 +101,36 @@ class FakeTokens:
         self.request = request
         self.is_cancelled = False
         self.chunks: asyncio.Queue[TokenChunk | Exception] = asyncio.Queue()
+        self.cancelled_choices: list[int] = []
         self._engine = engine
-        self._num_open = request.n
+        self._open = set(range(request.n))
 
     def __aiter__(self) -> FakeTokens:
         return self
 
     async def __anext__(self) -> TokenChunk:
-        if self._num_open == 0:
-            raise StopAsyncIteration
-        chunk = await self.chunks.get()
-        if isinstance(chunk, Exception):
-            raise chunk
-        if chunk.finish_reason is not None:
-            self._num_open -= 1
-            if self._num_open == 0:
-                self._engine.end(self.request.turn_id)
-        return chunk
+        while self._open:
+            chunk = await self.chunks.get()
+            if isinstance(chunk, Exception):
+                raise chunk
+            if chunk.choice in self._open:
+                if chunk.finish_reason is not None:
+                    self._end(chunk.choice)
+                return chunk
+        raise StopAsyncIteration
+
+    def _end(self, choice: int) -> None:
+        self._open.discard(choice)
+        if not self._open:
+            self._engine.end(self.request.turn_id)
 
     def cancel(self) -> None:
         if self._engine.end(self.request.turn_id):
             self.is_cancelled = True
+
+    def cancel_choice(self, choice: int) -> None:
+        self.cancelled_choices.append(choice)
+        self._end(choice)
 
     def push(self, chunk: TokenChunk | Exception) -> None:
         self.chunks.put_nowait(chunk)

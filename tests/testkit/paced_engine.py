@@ -100,6 +100,9 @@ class PacedPieces:
         self._num_left -= 1
         return TextPiece(0, text, (), 1, (), "stop" if self._num_left == 0 else None)
 
+    def end_choice(self, choice: int) -> None:
+        """Every turn has one choice here."""
+
     def close(self) -> None:
         if self._is_open:
             self._is_open = False

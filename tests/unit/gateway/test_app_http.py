@@ -12,10 +12,9 @@ from tests.testkit.gateway_kit import MODEL, chat_body, content_of, running_gate
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+CALL_OF = '{"name": "weather", "arguments": {"city": "%s"}}'
 CALL = 'Let me look.<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
-CALLS = "".join(
-    f'<tool_call>\n{{"name": "weather", "arguments": {{"city": "{city}"}}}}\n</tool_call>\n' for city in ("Oslo", "Rome")
-)
+CALLS = "".join(f"<tool_call>{CALL_OF % city}</tool_call>" for city in ("Oslo", "Rome"))
 LINES = (
     ScriptLine("<think>why</think>Because.", match=Match(contains="think"), repeat=True),
     ScriptLine(CALLS, match=Match(last_role="user", contains="both"), chunk=1000, repeat=True),

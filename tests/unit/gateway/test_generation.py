@@ -76,11 +76,11 @@ def test_stop_strings_count_from_min_tokens_on():
     assert found.content == "xxa"
 
 
-def test_a_choice_that_stopped_ignores_what_its_siblings_engine_still_writes():
+def test_a_choice_that_met_its_stop_string_has_ended_while_its_siblings_go_on():
     generation = Generation(prepared(n=2), StopStrings(("END",)))
+    assert not generation.has_ended(0)
     items = generation.feed(TextPiece(0, "a END"))
-    items += generation.feed(TextPiece(0, "more"))
-    assert not generation.is_done
+    assert (generation.has_ended(0), generation.has_ended(1), generation.is_done) == (True, False, False)
     items += generation.feed(TextPiece(1, "b", finish_reason="length"))
     assert generation.is_done
     assert (message(items, 0).content, message(items, 0).finish_reason) == ("a ", "stop")

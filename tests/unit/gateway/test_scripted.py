@@ -173,3 +173,14 @@ async def test_closing_ends_the_pieces_and_the_running_count():
 @pytest.mark.parametrize("text", ["", "a", " a b\n\n c", "a  b\t\tc\u3000d", "x=<y>\n\n{}", "🙂🙃 ok", "\r\n \n"])
 def test_split_tokens_joined_are_the_text(text):
     assert "".join(split_tokens(text)) == text
+
+
+async def test_a_choice_that_was_ended_is_written_no_further():
+    backend = scripted("one two three")
+    (prepared,) = await backend.prepare(decode_chat(chat_body(n=2)), "turn_1")
+    pieces = backend.generate(prepared)
+    choices = []
+    async for piece in pieces:
+        choices.append(piece.choice)
+        pieces.end_choice(1)
+    assert choices == [0, 0, 0]

@@ -152,11 +152,47 @@ async def test_an_engine_that_ends_a_turn_without_a_reason_is_an_error():
     (tokens,) = bench.engine.live.values()
     while not tokens.chunks.empty():
         await asyncio.sleep(0)
-    tokens._num_open = 0
+    tokens._open.clear()
     tokens.push(TokenChunk("turn", 0, (65,)))
     last = await bench.finish(live)
     assert isinstance(last, TurnFailed)
     assert last.error.code == "internal_error"
+
+
+async def test_a_choice_that_met_its_stop_string_writes_no_further_while_its_siblings_do():
+    bench = Bench(FakeEngine())
+    live = bench.start(decode_chat(chat_body(n=3, stop=["END"])))
+    await wait_for_submit(bench.engine)
+    (tokens,) = bench.engine.live.values()
+    for chunk in token_chunks(tokens.request, "END b", choice=1)[:-1]:
+        tokens.push(chunk)
+    while not tokens.cancelled_choices:
+        await asyncio.sleep(0)
+    for choice in (0, 2):
+        for chunk in token_chunks(tokens.request, "x", choice=choice):
+            tokens.push(chunk)
+    last = await bench.finish(live)
+    assert tokens.cancelled_choices == [1], "not those that ended by themselves"
+    assert isinstance(last, TurnDone)
+    assert last.usage.completion_tokens == len("END") + 2 * len("x.")
+    finishes = [item.choice for item in bench.items if isinstance(item, TurnEvent) and item.event == Finish("stop")]
+    assert sorted(finishes) == [0, 1, 2]
+
+
+async def test_a_prompt_that_is_answered_holds_nothing_while_the_turns_other_prompts_go_on():
+    bench = Bench(FakeEngine())
+    live = bench.start(decode_completion({"prompt": ["a", "b"], "stop": "END", "max_tokens": 50}))
+    while len(bench.engine.live) < 2:
+        await asyncio.sleep(0)
+    first, second = bench.engine.live.values()
+    for chunk in token_chunks(first.request, "END b")[:-1]:
+        first.push(chunk)
+    while first.request.turn_id in bench.engine.live:
+        await asyncio.sleep(0)
+    assert (first.is_cancelled, list(bench.engine.live)) == (True, [second.request.turn_id])
+    for chunk in token_chunks(second.request, "ok"):
+        second.push(chunk)
+    assert isinstance(await bench.finish(live), TurnDone)
 
 
 async def test_echo_gives_each_choice_its_prompt_and_no_tokens_need_no_engine():

@@ -61,7 +61,7 @@ def test_no_dialect_lets_a_second_call_out(dialect, num_chars):
     several = [case for case in cases if len(case.get("calls", ())) > 1]
     assert several
     for case in several:
-        tools = [tool(call["name"], **dict.fromkeys(call["arguments"], {})) for call in case["calls"]]
+        tools = [tool(call["name"], **{name: {} for name in call["arguments"]}) for call in case["calls"]]
         prompt = replace(prepared(dialect=dialect, tools=tools), prompt_tail=case.get("prompt_tail", ""))
         events = [item.event for item in run(case["text"], StopStrings(after_call=True), num_chars, prompt)]
         message = collect(events)

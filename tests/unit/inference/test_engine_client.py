@@ -67,8 +67,28 @@ async def test_turns_run_cancel_and_survive_the_death_of_their_process(client):
     assert choices == await read(client.submit(turn("choices", n=3, temperature=1.0, seed=4)))
 
     await until(lambda: client.stats.num_blocks_in_use == 0)
+    await _a_choice_that_is_cancelled_ends_alone(client)
     await _cancels_at_random_moments_leave_nothing(client)
     await _a_killed_process_fails_its_turns_and_comes_back(client)
+
+
+async def _a_choice_that_is_cancelled_ends_alone(client):
+    stream = client.submit(turn("forked", n=3, max_tokens=100))
+    counts = {0: 0, 1: 0, 2: 0}
+    async for chunk in stream:
+        counts[chunk.choice] += 1
+        if counts[1] == 2 and chunk.choice == 1:
+            stream.cancel_choice(1)
+            stream.cancel_choice(1)
+    assert counts == {0: 100, 1: 2, 2: 100}
+    stream.cancel_choice(0)
+
+    alone = client.submit(turn("alone", max_tokens=400))
+    await alone.__anext__()
+    alone.cancel_choice(0)
+    with pytest.raises(StopAsyncIteration):
+        await alone.__anext__()
+    await until(lambda: client.stats.num_blocks_in_use == 0)
 
 
 async def _cancels_at_random_moments_leave_nothing(client):

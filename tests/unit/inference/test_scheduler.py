@@ -205,6 +205,37 @@ def test_cancel_frees_blocks_at_once_wherever_the_turn_stands():
     assert ("queued", 0) not in bench.tokens
 
 
+@pytest.mark.parametrize("choice", range(3))
+@pytest.mark.parametrize("num_steps", range(8))
+def test_a_choice_can_be_cancelled_while_its_siblings_go_on(choice, num_steps):
+    bench = Bench(max_rows=2, max_step_tokens=4)
+    prompt = list(range(10))
+    bench.submit("t", prompt, n=3, max_tokens=6)
+    for _ in range(num_steps):
+        bench.step()
+    in_use = bench.pool.num_in_use
+    num_before = len(bench.tokens["t", choice])
+    bench.engine.cancel("t", choice)
+    bench.engine.cancel("t", choice)
+    assert bench.pool.num_in_use <= in_use
+    bench.run()
+    for sibling in {0, 1, 2} - {choice}:
+        assert bench.tokens["t", sibling] == expected_output(prompt, 6, VOCAB)
+    assert len(bench.tokens["t", choice]) == num_before
+
+
+def test_cancelling_the_last_choice_ends_the_turn():
+    bench = Bench()
+    bench.submit("t", [1, 2, 3], n=2, max_tokens=50)
+    for _ in range(4):
+        bench.step()
+    for choice in (1, 0):
+        assert bench.engine.stats().num_running == choice + 1
+        bench.engine.cancel("t", choice)
+    assert bench.pool.num_in_use == 0
+    bench.run()
+
+
 def test_waiting_turns_run_in_order_once_a_row_is_free():
     bench = Bench(max_rows=1)
     for turn_id in "abc":
@@ -236,12 +267,13 @@ def test_random_traffic_never_mixes_turns_or_leaks_blocks(seed):
             bench.step()
         if rng.random() < 0.3:
             victim = f"t{rng.randrange(number + 1)}"
-            bench.engine.cancel(victim)
-            cancelled.add(victim)
+            choice = rng.choice([None, 0, 1, 2])
+            bench.engine.cancel(victim, choice)
+            cancelled |= {(victim, each) for each in range(3) if choice in (None, each)}
     bench.run()
     for turn_id, (prompt, max_tokens, n) in prompts.items():
         count = min(max_tokens, 18 - len(prompt))
         for choice in range(n):
             expected = expected_output(prompt, count, VOCAB)
             got = bench.tokens[turn_id, choice]
-            assert got == (expected[: len(got)] if turn_id in cancelled else expected)
+            assert got == (expected[: len(got)] if (turn_id, choice) in cancelled else expected)

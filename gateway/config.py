@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from gateway.types import ReasoningField
 from inference.config import Device, Dtype
 
 MIB = 1024 * 1024
@@ -29,7 +30,8 @@ class GatewayConfig:
     max_live_turns: turns generated at once, over all connections; more get 429. max_connection_turns: the same for
     one WebSocket. max_pending_chars: text that waits for one slow reader before its turn is paused;
     slow_reader_timeout_s: how long it may stay paused. keepalive_s: silence on an event stream before a comment.
-    drain_s: how long running turns may go on after a signal. allowed_origins: web origins that may use the API
+    reasoning_field: what Chat Completions calls reasoning. drain_s: how long running turns may go on after a signal.
+    allowed_origins: web origins that may use the API
     from a browser ("*" = all). resume_grace_s: how long turns of a lost native socket go on (0 = not at all);
     max_replay_bytes: what is kept of each for a client that comes back. max_sessions, max_session_bytes,
     session_ttl_s: the conversations kept for native clients. ping_interval_s, ping_timeout_s: how a WebSocket whose
@@ -48,6 +50,7 @@ class GatewayConfig:
     max_pending_chars: int = 256 * 1024
     slow_reader_timeout_s: float = 30.0
     keepalive_s: float = 15.0
+    reasoning_field: ReasoningField = "reasoning_content"
     drain_s: float = 1.0
     allowed_origins: tuple[str, ...] = ()
     resume_grace_s: float = 10.0
@@ -84,6 +87,7 @@ class ServeOptions:
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     _add_model_arguments(parser.add_argument_group("model"))
     _add_connection_arguments(parser.add_argument_group("connections"))
+    _add_protocol_arguments(parser.add_argument_group("OpenAI protocols"))
     _add_limit_arguments(parser.add_argument_group("limits"))
     _add_native_arguments(parser.add_argument_group("native protocol"))
 
@@ -124,6 +128,21 @@ def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _add_protocol_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--reasoning-field",
+        choices=("reasoning_content", "reasoning", "both"),
+        default="reasoning_content",
+        help="where reasoning stands in the messages and deltas of Chat Completions; with both it is sent twice, and "
+        "some clients show it twice (default: reasoning_content)",
+    )
+    group.add_argument(
+        "--no-responses-websocket",
+        action="store_true",
+        help="refuse WebSockets at /v1/responses (426); clients then use event streams",
+    )
+
+
 def _add_connection_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     group.add_argument("--port", type=_port, default=8000, help="port to listen on, 0 for a free one (default: 8000)")
@@ -155,11 +174,6 @@ def _add_connection_arguments(group: argparse._ArgumentGroup) -> None:
         type=_seconds,
         default=1.0,
         help="let running turns go on for this long after Ctrl-C or SIGTERM (default: 1)",
-    )
-    group.add_argument(
-        "--no-responses-websocket",
-        action="store_true",
-        help="refuse WebSockets at /v1/responses (426); clients then use event streams",
     )
     group.add_argument(
         "--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="WARNING", help="(default: WARNING)"
@@ -246,6 +260,7 @@ def serve_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Serve
             max_connection_turns=args.max_connection_turns,
             slow_reader_timeout_s=args.slow_reader_timeout,
             keepalive_s=args.keepalive,
+            reasoning_field=cast(ReasoningField, args.reasoning_field),
             drain_s=args.drain,
             resume_grace_s=args.resume_grace,
             max_sessions=args.max_sessions,

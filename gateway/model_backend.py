@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from gateway.errors import EngineDown, InternalError, InvalidRequest, from_inference
+from gateway.past_reasoning import PastReasoning
 from gateway.system_messages import SystemMessages
 from gateway.types import (
     ChatMessage,
@@ -81,7 +82,7 @@ class ModelBackend:
 
     def __init__(self, tokenizer: Tokenizer, engine: Engine, dialect: str | Dialect) -> None:
         self._tokenizer = tokenizer
-        self._systems = SystemMessages(tokenizer.render_chat)
+        self._systems = SystemMessages(PastReasoning(tokenizer.render_chat).render)
         self._engine = engine
         self._dialect = dialect
         self._special_ids = frozenset(tokenizer.special_tokens.values())

@@ -15,7 +15,7 @@ from gateway.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from gateway.protocols.completions import COMPLETIONS
 from gateway.protocols.frames import HttpProtocol, dumps
 from gateway.protocols.json_body import parse_object
-from gateway.protocols.openai_chat import OPENAI_CHAT
+from gateway.protocols.openai_chat import CHAT_BY_REASONING_FIELD, OPENAI_CHAT
 from gateway.protocols.responses_request import PATH as RESPONSES_PATH
 from gateway.protocols.tokenizing import decode_detokenize, decode_tokenize
 from gateway.responses_routes import find_responses_route
@@ -50,6 +50,10 @@ async def answer_turn(protocol: HttpProtocol, service: Service, exchange: Exchan
         return
     with service.metrics.open_stream("sse"):
         await stream_turn(exchange, live, reader, protocol.encoder(labels, turn), lambda: protocol.keepalive, headers)
+
+
+async def answer_chat(service: Service, exchange: Exchange) -> None:
+    await answer_turn(CHAT_BY_REASONING_FIELD[service.config.reasoning_field], service, exchange)
 
 
 async def list_models(service: Service, exchange: Exchange) -> None:
@@ -114,12 +118,13 @@ async def detokenize(service: Service, exchange: Exchange) -> None:
     await exchange.respond(200, dumps({"prompt": service.backend.detokenize(list(request.tokens))}))
 
 
-HTTP_PROTOCOLS = (OPENAI_CHAT, COMPLETIONS, ANTHROPIC_MESSAGES)
+_PROTOCOLS = (COMPLETIONS, ANTHROPIC_MESSAGES)
 
 _MODEL_PREFIX = "/v1/models/"
 _MODEL_ROUTE = Route("/v1/models/{id}", {"GET": get_model})
 _ROUTES: tuple[Route, ...] = (
-    *(Route(p.path, {"POST": partial(answer_turn, p)}, protocol=p) for p in HTTP_PROTOCOLS),
+    Route(OPENAI_CHAT.path, {"POST": answer_chat}, protocol=OPENAI_CHAT),
+    *(Route(p.path, {"POST": partial(answer_turn, p)}, protocol=p) for p in _PROTOCOLS),
     Route("/v1/messages/count_tokens", {"POST": messages_routes.count_tokens}, protocol=ANTHROPIC_MESSAGES),
     Route("/api/hello", {"GET": messages_routes.hello}, is_public=True),
     Route("/v1/models", {"GET": list_models}),

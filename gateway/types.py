@@ -23,6 +23,7 @@ __all__ = [
     "EngineStats",
     "NamedTool",
     "Prepared",
+    "ReasoningField",
     "Role",
     "SamplingParams",
     "TextPiece",
@@ -39,6 +40,8 @@ __all__ = [
     "Usage",
 ]
 
+# Under which names reasoning goes out on Chat Completions, which has none of its own for it.
+ReasoningField: TypeAlias = Literal["reasoning_content", "reasoning", "both"]
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 
 

@@ -2,7 +2,7 @@
 
 Content may be a string or a list of text parts, in every role; both give the same ChatMessage, so that a client which
 changes its spelling from one turn to the next still finds its prefix in the cache. Reasoning comes back under every
-name that clients use for it: reasoning_content, reasoning, reasoning_details.
+name that clients use for it, see `_reasoning`; `<think>` in the content is the chat template's matter.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant", "tool")
 _ToolMode = Literal["auto", "none", "required"]
 _TOOL_MODES: tuple[_ToolMode, ...] = ("auto", "none", "required")
 _ALLOWED_TOOLS_MODES: tuple[_ToolMode, ...] = ("auto", "required")
+# As other servers send it, and so as clients send it back. The first that has text counts: some servers send two.
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+# Of an assistant's content parts, or of reasoning_details: where the text stands.
+_REASONING_PART_FIELDS = ("text", "thinking", "reasoning", "summary")
+_REASONING_PARTS = ("thinking", "reasoning")
 _TEXT_PART_FIELDS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 
 
@@ -43,7 +48,7 @@ def _message(fields: Fields) -> ChatMessage:
 
     if role == "assistant":
         # After a turn that only called tools, or said nothing, clients send content null back.
-        content = decode_content(fields, "content") or fields.string("refusal") or ""
+        content = decode_content(fields, "content", _REASONING_PARTS) or fields.string("refusal") or ""
         return ChatMessage(role, content, name, _reasoning(fields), _tool_uses(fields))
 
     call_id = fields.required_string("tool_call_id") if role == "tool" else None
@@ -53,14 +58,16 @@ def _message(fields: Fields) -> ChatMessage:
     return ChatMessage(role, text, name, tool_call_id=call_id)
 
 
-def decode_content(fields: Fields, name: str) -> str | None:
+def decode_content(fields: Fields, name: str, left_out: tuple[str, ...] = ()) -> str | None:
+    """left_out: types of parts that are no part of the text."""
     value = fields.get(name)
     path = fields.path(name)
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, list):
         raise wrong_type(path, "a string or an array of text parts", value)
-    return "\n".join(_part_text(Fields.of(part, f"{path}[{i}]")) for i, part in enumerate(value))
+    parts = [Fields.of(part, f"{path}[{i}]") for i, part in enumerate(value)]
+    return "\n".join(_part_text(part) for part in parts if part.raw.get("type") not in left_out)
 
 
 def _part_text(part: Fields) -> str:
@@ -77,15 +84,26 @@ def _part_text(part: Fields) -> str:
 
 
 def _reasoning(fields: Fields) -> str | None:
-    for name in ("reasoning_content", "reasoning"):
+    for name in _REASONING_FIELDS:
         value = fields.get(name)
         if isinstance(value, str) and value:
             return value
     details = fields.get("reasoning_details")
-    if not isinstance(details, list):
-        return None
-    texts = [detail.get("text") for detail in details if isinstance(detail, dict)]
-    return "".join(text for text in texts if isinstance(text, str)) or None
+    content = fields.get("content")
+    # Everything in it is an object: the content was decoded before.
+    parts = [part for part in content if part.get("type") in _REASONING_PARTS] if isinstance(content, list) else []
+    return _reasoning_text(details if isinstance(details, list) else []) or _reasoning_text(parts) or None
+
+
+def _reasoning_text(value: Any) -> str:
+    """Of parts in any nesting. What is sealed or unknown has none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(map(_reasoning_text, value))
+    if not isinstance(value, dict):
+        return ""
+    return next(filter(None, (_reasoning_text(value.get(name)) for name in _REASONING_PART_FIELDS)), "")
 
 
 def _tool_uses(fields: Fields) -> tuple[ToolUse, ...]:

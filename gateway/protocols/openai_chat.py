@@ -3,11 +3,14 @@
 Order of a stream, per choice: role chunk, reasoning, content and tool-call deltas as the model writes them, an empty
 delta with finish_reason; then, when asked for, one chunk with usage and no choices; then [DONE]. A call's id, type and
 name come once, in its first chunk, and keys without a value are left out: some clients append what is repeated and
-break on null. `reasoning_content` is an extension (DeepSeek's spelling). An error ends the stream without [DONE].
+break on null. Reasoning is an extension: `reasoning_content` (DeepSeek's spelling) or, as the server is told,
+`reasoning` (OpenRouter's and vLLM's) or both. An error ends the stream without [DONE].
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, assert_never
 
 from gateway.errors import InvalidRequest
@@ -25,6 +28,7 @@ from gateway.protocols.sampling import (
 from gateway.types import (
     ChatTurn,
     NamedTool,
+    ReasoningField,
     TokenLogprob,
     ToolChoice,
     Turn,
@@ -39,6 +43,11 @@ from gateway.types import (
 from stream_parser import collect
 from stream_parser.events import ContentDelta, Event, Finish, ReasoningDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 
+_REASONING_NAMES: Mapping[ReasoningField, tuple[str, ...]] = {
+    "reasoning_content": ("reasoning_content",),
+    "reasoning": ("reasoning",),
+    "both": ("reasoning_content", "reasoning"),
+}
 DONE_FRAME = Frame(b"[DONE]")
 
 
@@ -137,8 +146,9 @@ def _token_logprob(token: str, logprob: float) -> dict[str, Any]:
 class ChatEncoder:
     """Chunks of one turn. Everything that stays the same in each chunk is laid down as bytes once."""
 
-    def __init__(self, labels: TurnLabels, turn: Turn) -> None:
+    def __init__(self, labels: TurnLabels, turn: Turn, reasoning_field: ReasoningField = "reasoning_content") -> None:
         assert isinstance(turn, ChatTurn)
+        self._reasoning_heads = [dumps(name) + b":" for name in _REASONING_NAMES[reasoning_field]]
         head = {"id": labels.turn_id, "object": "chat.completion.chunk", "created": labels.created_s}
         self._head = dumps({**head, "model": labels.model})[:-1]
         self._include_usage = turn.include_usage
@@ -166,7 +176,9 @@ class ChatEncoder:
             case ContentDelta(text=text):
                 return [self._chunk(choice, b'{"content":' + dumps(text) + b"}", logprobs)]
             case ReasoningDelta(text=text):
-                return [self._chunk(choice, b'{"reasoning_content":' + dumps(text) + b"}", logprobs)]
+                value = dumps(text)
+                fields = b",".join([head + value for head in self._reasoning_heads])
+                return [self._chunk(choice, b"{" + fields + b"}", logprobs)]
             case ToolCallStart(index=index, id=call_id, name=name):
                 function = {"name": name, "arguments": ""}
                 call = {"index": index, "id": call_id, "type": "function", "function": function}
@@ -198,8 +210,9 @@ class ChatEncoder:
 class ChatCollector:
     """The body of a response that is not streamed. Add every item of a turn that did not fail, then take the body."""
 
-    def __init__(self, labels: TurnLabels, turn: Turn) -> None:
+    def __init__(self, labels: TurnLabels, turn: Turn, reasoning_field: ReasoningField = "reasoning_content") -> None:
         assert isinstance(turn, ChatTurn)
+        self._reasoning_names = _REASONING_NAMES[reasoning_field]
         self._labels = labels
         self._events: list[list[Event]] = [[] for _ in range(turn.n)]
         self._logprobs: list[list[TokenLogprob]] | None = None
@@ -243,19 +256,24 @@ class ChatCollector:
         fields: dict[str, Any] = {"role": "assistant", "content": message.content or (None if calls else "")}
         fields["refusal"] = None
         if message.reasoning:
-            fields["reasoning_content"] = message.reasoning
+            fields |= dict.fromkeys(self._reasoning_names, message.reasoning)
         if calls:
             fields["tool_calls"] = calls
         return {"index": choice, "message": fields, "logprobs": logprobs, "finish_reason": message.finish_reason}
 
 
-OPENAI_CHAT = HttpProtocol(
-    name="openai_chat",
-    path="/v1/chat/completions",
-    id_prefix="chatcmpl-",
-    decode=decode_chat,
-    encoder=ChatEncoder,
-    collector=ChatCollector,
-    error_body=openai_error_body,
-    param_names={},
-)
+def _protocol(reasoning_field: ReasoningField) -> HttpProtocol:
+    return HttpProtocol(
+        name="openai_chat",
+        path="/v1/chat/completions",
+        id_prefix="chatcmpl-",
+        decode=decode_chat,
+        encoder=partial(ChatEncoder, reasoning_field=reasoning_field),
+        collector=partial(ChatCollector, reasoning_field=reasoning_field),
+        error_body=openai_error_body,
+        param_names={},
+    )
+
+
+CHAT_BY_REASONING_FIELD = {reasoning_field: _protocol(reasoning_field) for reasoning_field in _REASONING_NAMES}
+OPENAI_CHAT = CHAT_BY_REASONING_FIELD["reasoning_content"]

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
+from gateway.app import GatewayApp
 from gateway.scripted import Match, ScriptLine
 from inference.types import TokenChunk
 from tests.testkit.gateway_kit import (
@@ -15,6 +16,7 @@ from tests.testkit.gateway_kit import (
     RunningGateway,
     chat_body,
     content_of,
+    gateway_config,
     model_backend,
     running_gateway,
     scripted,
@@ -151,6 +153,29 @@ async def test_an_engine_that_dies_before_the_end_of_a_whole_answer_is_a_503():
         engine.die()
         response = await asking
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize(
+    ("field", "names"),
+    [
+        ("reasoning_content", {"reasoning_content"}),
+        ("reasoning", {"reasoning"}),
+        ("both", {"reasoning_content", "reasoning"}),
+    ],
+)
+async def test_reasoning_goes_out_under_the_names_that_the_server_is_told(field, names):
+    backend = scripted(ScriptLine("<think>Hm, so.</think>Yes.", repeat=True))
+    app = GatewayApp(backend, gateway_config(reasoning_field=field))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://gateway") as http:
+        whole = (await http.post("/v1/chat/completions", json=chat_body())).json()["choices"][0]["message"]
+        streamed = await http.post("/v1/chat/completions", json=chat_body(stream=True))
+    assert {name: whole.get(name) for name in names} == dict.fromkeys(names, "Hm, so.")
+    assert whole.keys() == {"role", "content", "refusal"} | names
+    deltas = [chunk["choices"][0]["delta"] for chunk in sse_events(streamed.text) if chunk != "[DONE]"]
+    thoughts = [delta for delta in deltas if "reasoning" in " ".join(delta)]
+    assert all(delta.keys() == names for delta in thoughts)
+    for name in names:
+        assert "".join(delta[name] for delta in thoughts) == "Hm, so."
 
 
 async def test_a_stream_that_says_nothing_gets_keepalive_comments_by_the_clock():

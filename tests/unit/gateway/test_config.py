@@ -22,6 +22,11 @@ def test_keys_come_from_flags_and_environment_one_or_many():
     assert options.gateway.api_keys == ("a", "b", "c", "d", "e")
 
 
+def test_reasoning_is_called_as_the_server_is_told():
+    assert parse().gateway.reasoning_field == "reasoning_content"
+    assert parse("--reasoning-field", "both").gateway.reasoning_field == "both"
+
+
 def test_an_empty_key_is_an_error_and_not_a_server_without_a_lock():
     with pytest.raises(ConfigError, match="--api-key"):
         parse("--api-key", "")
@@ -47,6 +52,7 @@ def test_sizes_are_read_in_the_usual_spellings(text, size):
         ("--max-turns", "-1"),
         ("--keepalive", "0"),
         ("--keepalive", "nan"),
+        ("--reasoning-field", "thoughts"),
         ("--resume-grace", "-1"),
         ("--session-ttl", "0"),
         ("--max-sessions", "0"),

@@ -48,7 +48,7 @@ async def test_messages_reach_the_template_as_templates_expect_them():
     ]
     turn = decode_chat(chat_body(messages=messages, tools=[weather_tool()]))
     await model_backend(FakeEngine(), tokenizer).prepare(turn, "t")
-    rendered, tools, _ = tokenizer.rendered[0]
+    rendered, tools, _ = tokenizer.rendered[-1]
     assert rendered == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi", "name": "ann"},

@@ -103,7 +103,7 @@ async def test_reasoning_that_a_client_emptied_finds_its_text_again():
         first = await post(http, input="One?")
         emptied = {"type": "reasoning", "id": first["output"][0]["id"], "summary": [], "content": []}
         await post(http, input=[{"role": "user", "content": "One?"}, emptied, first["output"][1]])
-    assert tokenizer.rendered[1][0][1]["reasoning_content"] == "Hm."
+    assert tokenizer.rendered[-1][0][1]["reasoning_content"] == "Hm."
 
 
 async def test_what_is_not_stored_cannot_be_continued_or_fetched():

@@ -1,4 +1,4 @@
-"""The lanes of one Responses socket: what waits in them, what may run, and what each remembers. No I/O, no clocks.
+"""The lanes of one Responses socket: what waits in them, what may run, and what each remembers. No I/O, no clock.
 
 A lane answers its jobs in order; only its first may run, and of all lanes MAX_ACTIVE. Lanes that wait for a place take
 turns. What waits and what is remembered is bounded in bytes.
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from gateway.errors import InvalidRequest, TooManyTurns
 from gateway.outbox import Outbox
+from gateway.protocols.frames import Frame
+from gateway.protocols.responses_encoder import keepalive
 from gateway.protocols.responses_socket import MAX_ACTIVE, MAX_LANES, LaneFrames, ResponseCreate
 from gateway.responses_store import Context
 from gateway.responses_turns import OpenResponse, Recorder
@@ -23,11 +25,13 @@ _MAX_REMEMBERED_BODIES = 8
 
 
 class Lane:
-    """jobs: what the client asked for and has not been answered, oldest first."""
+    """jobs: what the client asked for and has not been answered, oldest first. silent_since_s: when the lane last said
+    something, or began to have something to say."""
 
     def __init__(self, stream_id: str | None) -> None:
         self.frames = LaneFrames(stream_id)
         self.jobs: deque[Job] = deque()
+        self.silent_since_s = 0.0
 
 
 class Job:
@@ -43,7 +47,19 @@ class Job:
         self.live: LiveTurn | None = None
         self.has_begun = False
         self.is_silent = False  # for so long that a keepalive is due
-        self.last_sent_s = 0.0
+        self.num_early_keepalives = 0
+
+    @property
+    def is_next(self) -> bool:
+        """Whether it is what its lane answers next."""
+        return bool(self.lane.jobs) and self.lane.jobs[0] is self
+
+    def keepalive(self) -> Frame:
+        """Numbered with the response's events, also before there are any."""
+        if self.response is not None:
+            return self.response.encoder.keepalive()
+        self.num_early_keepalives += 1
+        return keepalive(self.num_early_keepalives - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +82,12 @@ class LaneTable:
         self._num_waiting_bytes = 0
         self.active: set[Job] = set()
 
-    def add(self, create: ResponseCreate, num_bytes: int) -> None:
+    @property
+    def heads(self) -> list[Job]:
+        """What each lane answers next: it runs, or waits for a place."""
+        return [lane.jobs[0] for lane in self._lanes.values() if lane.jobs]
+
+    def add(self, create: ResponseCreate, num_bytes: int, now_s: float) -> None:
         """Raises InvalidRequest for a lane too many, TooManyTurns for a job too many."""
         self._check(create.stream_id, num_bytes)
         lane = self._lanes.setdefault(create.stream_id, Lane(create.stream_id))
@@ -74,6 +95,7 @@ class LaneTable:
         self._num_jobs += 1
         self._num_waiting_bytes += num_bytes
         if len(lane.jobs) == 1:
+            lane.silent_since_s = now_s
             self._startable.append(lane)
 
     def _check(self, stream_id: str | None, num_bytes: int) -> None:

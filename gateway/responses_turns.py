@@ -42,9 +42,13 @@ FindParent = Callable[[str], Context | None]
 
 
 def open_response(
-    service: Service, owner: str, request: ResponsesRequest, find_parent: FindParent | None = None
+    service: Service,
+    owner: str,
+    request: ResponsesRequest,
+    find_parent: FindParent | None = None,
+    first_number: int = 0,
 ) -> OpenResponse:
-    """Raises InvalidRequest, NotFound. `find_parent` is asked before the store."""
+    """Raises InvalidRequest, NotFound. `find_parent` is asked before the store; first_number: of the first event."""
     store = service.responses
     parent: Context | None = None
     if request.previous_response_id is not None:
@@ -59,7 +63,7 @@ def open_response(
     items = resolve_items(request.input, find_item)
     turn = build_turn(request, parent.chain() if parent is not None else (), items)
     labels = service.runner.labels(turn.chat, ID_PREFIX)
-    encoder = ResponsesEncoder(labels, turn, service.wall_clock)
+    encoder = ResponsesEncoder(labels, turn, service.wall_clock, first_number)
     return OpenResponse(owner, labels, turn, parent, encoder)
 
 

@@ -121,7 +121,7 @@ class ResponsesConnection:
         try:
             if is_too_old or self._service.admission.is_draining:
                 raise connection_limit_reached()
-            self._lanes.add(create, num_bytes)
+            self._lanes.add(create, num_bytes, self._loop.time())
         except GatewayError as error:
             self._put(LaneFrames(create.stream_id).error(error))
         self._start_next()
@@ -142,7 +142,8 @@ class ResponsesConnection:
             # Here and not from the turn: the socket is about to close, and this goes out with what ended before.
             raise connection_limit_reached()
         request = decode_request(job.create.body)
-        job.response = open_response(self._service, self._owner, request, self._find_parent)
+        number = job.num_early_keepalives
+        job.response = open_response(self._service, self._owner, request, self._find_parent, number)
         if request.compacts:
             self._answer_whole(job)
             return
@@ -199,13 +200,14 @@ class ResponsesConnection:
         self._wake.set()
 
     async def _keep_alive(self) -> None:
-        """Marks the responses that have been silent; the writer numbers their keepalives."""
+        """Marks the responses whose lanes have been silent; the writer numbers their keepalives. Behind the one that
+        its lane answers next, a response waits without any: they would stand between the events of the other."""
         interval_s = self._config.keepalive_s
         while True:
             await asyncio.sleep(interval_s / 4)
             now_s = self._loop.time()
-            for job in self._lanes.active:
-                if job.has_begun and not job.is_silent and now_s - job.last_sent_s >= interval_s:
+            for job in self._lanes.heads:
+                if not job.is_silent and now_s - job.lane.silent_since_s >= interval_s:
                     job.is_silent = True
                     self._on_ready(job)
 
@@ -246,17 +248,15 @@ class ResponsesConnection:
         return data
 
     def _frames_of(self, job: Job) -> list[bytes]:
-        assert job.response is not None
-        assert job.outbox is not None
-        items = job.outbox.take()
-        is_silent, job.is_silent = job.is_silent and job in self._lanes.active, False
+        items = job.outbox.take() if job.outbox is not None else []
+        is_silent, job.is_silent = job.is_silent and job.is_next, False
         if not items and not is_silent:
             return []
-        job.last_sent_s = self._loop.time()
+        job.lane.silent_since_s = self._loop.time()
         if not items:
-            return [job.lane.frames.data(job.response.encoder.keepalive())]
+            return [job.lane.frames.data(job.keepalive())]
         frames = [frame for item in items for frame in self._encode(job, item)]
-        if job.outbox.is_closed:
+        if job.outbox is not None and job.outbox.is_closed:
             # Before the last frame is out: who reads it may go on from there.
             self._lanes.leave(job)
             self._start_next()

@@ -54,17 +54,32 @@ def error_object(error: GatewayError) -> dict[str, str]:
     return {"code": error.code if error.code in _ERROR_CODES else fallback, "message": error.message}
 
 
-class ResponsesEncoder:
-    """wall_clock: Unix time in seconds, for `completed_at`."""
+def keepalive(number: int) -> Frame:
+    """Of a response that has no events yet; they are numbered on from there."""
+    return _numbered(Unnumbered("keepalive", b""), number)
 
-    def __init__(self, labels: TurnLabels, turn: ResponsesTurn, wall_clock: Callable[[], float]) -> None:
+
+def _numbered(event: Unnumbered, number: int) -> Frame:
+    comma = b"," if event.fields else b""
+    kind = event.kind.encode()
+    data = b'{"type":"%b","sequence_number":%d%b%b}' % (kind, number, comma, event.fields)
+    return Frame(data, event.kind)
+
+
+class ResponsesEncoder:
+    """wall_clock: Unix time in seconds, for `completed_at`. first_number: of the first event."""
+
+    def __init__(
+        self, labels: TurnLabels, turn: ResponsesTurn, wall_clock: Callable[[], float], first_number: int = 0
+    ) -> None:
         self._turn = turn
         self._wall_clock = wall_clock
         self._item_suffix = labels.turn_id.removeprefix(ID_PREFIX)
         head = {"id": labels.turn_id, "object": "response", "created_at": labels.created_s}
         # Tools can be long and are the same in every event: they are laid down as bytes once.
         self._head = dumps({**head, **echoed_fields(turn, labels.model)})[:-1]
-        self._num_events = 0
+        self._next_number = first_number
+        self._has_begun = False
         self._open: OpenItem | None = None
         self._open_call: int | None = None
         self._deferred: list[tuple[Event, tuple[TokenLogprob, ...]]] = []
@@ -92,11 +107,9 @@ class ResponsesEncoder:
         return self._head + b"," + dumps(state)[1:]
 
     def _frame(self, event: Unnumbered) -> Frame:
-        comma = b"," if event.fields else b""
-        kind = event.kind.encode()
-        data = b'{"type":"%b","sequence_number":%d%b%b}' % (kind, self._num_events, comma, event.fields)
-        self._num_events += 1
-        return Frame(data, event.kind)
+        frame = _numbered(event, self._next_number)
+        self._next_number += 1
+        return frame
 
     def _events(self, item: TurnItem) -> list[Unnumbered]:
         match item:
@@ -114,6 +127,7 @@ class ResponsesEncoder:
                 assert_never(item)
 
     def _begin(self) -> list[Unnumbered]:
+        self._has_begun = True
         if not self._turn.request.background:
             return [self._response("response.created"), self._response("response.in_progress")]
         self.status = "queued"
@@ -233,7 +247,7 @@ class ResponsesEncoder:
     def _end_failed(self, error: GatewayError) -> list[Unnumbered]:
         self._state["error"] = error_object(error)
         events: list[Unnumbered] = []
-        if self._num_events == 0:
+        if not self._has_begun:
             events = self._begin()
         self._open = None
         return [*events, *self._end("failed")]

@@ -7,7 +7,7 @@ import pytest
 from gateway.errors import EngineDown, GatewayError, InvalidRequest, Overloaded, TooManyTurns
 from gateway.protocols.frames import TurnLabels
 from gateway.protocols.responses_compact import compacted, compaction_body
-from gateway.protocols.responses_encoder import ResponsesEncoder, error_object
+from gateway.protocols.responses_encoder import ResponsesEncoder, error_object, keepalive
 from gateway.protocols.responses_opaque import Unsealer, seal
 from gateway.protocols.responses_request import build_turn, decode_request
 from gateway.types import TurnFailed, TurnText
@@ -59,6 +59,16 @@ def test_sealed_reasoning_holds_what_the_summary_says():
     events = events_of(encoder, [*specs, {"item": "finish", "reason": "stop"}, {"item": "done", "usage": [1, 1]}])
     [item] = check_order(events)["output"]
     assert item["summary"][0]["text"] == Unsealer().open(item["encrypted_content"]) == "ab"
+
+
+def test_events_are_numbered_on_from_what_was_sent_before_the_response_was_opened():
+    request = decode_request({"input": "Hi"})
+    turn = build_turn(request, (), request.input)
+    opened = ResponsesEncoder(TurnLabels("resp_7", "m", 1), turn, lambda: 2.0, first_number=2)
+    frames = [keepalive(0), keepalive(1), *opened.encode(TurnFailed(EngineDown("gone"))), opened.keepalive()]
+    events = [json.loads(frame.data) for frame in frames]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert [event["type"] for event in events[:3]] == ["keepalive", "keepalive", "response.created"]
 
 
 def test_a_failure_before_anything_still_opens_the_response():

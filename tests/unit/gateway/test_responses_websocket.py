@@ -334,6 +334,46 @@ async def test_keepalives_come_while_the_model_is_silent():
         assert {event["stream_id"] for event in events} == {"k"}
 
 
+async def test_keepalives_come_while_a_response_waits_for_its_place():
+    """In its own lane, with the numbers before those of its events, which go on from there."""
+    engine = FakeEngine()
+    async with connected(model_backend(engine), keepalive_s=0.02) as (_, client):
+        for i in range(16):
+            await client.send(stream_id=f"l{i}", input=f"{i}")
+        await live_tokens(engine, 16)
+        await client.send(stream_id="late", input="late")
+        await client.send(stream_id="late", input="later")
+        late = client.events.setdefault("late", [])
+        while len(late) < 3:
+            await client.recv()
+        assert [(event["type"], event["sequence_number"]) for event in late] == [("keepalive", i) for i in range(3)]
+        assert len(engine.requests) == 16
+        # A running one of another lane makes room.
+        finish((await live_tokens(engine, 16))["0"])
+        await until(lambda: len(engine.requests) == 17)
+        finish((await live_tokens(engine, 16))["late"])
+        events = await client.answer("late")
+        check_order(events)
+        assert [event["type"] for event in events[:3]] == ["keepalive"] * 3
+        await until(lambda: len(engine.requests) == 18)
+        finish((await live_tokens(engine, 16))["later"])
+        check_order(await client.answer("late"))
+        for i, tokens in enumerate(tuple(engine.live.values()), 1):
+            finish(tokens)
+            check_order(await client.answer(f"l{i}"))
+
+
+async def test_a_lane_that_was_refused_or_answered_at_once_sends_no_keepalive_after_it():
+    async with connected(talking(), keepalive_s=0.01) as (_, client):
+        await client.send(input=[{"type": "telepathy"}])
+        await client.error()
+        await client.response(input="Hi", generate=False)
+        await client.response(input="Hi")
+        await asyncio.sleep(0.05)
+        await client.socket.send("{}")
+        assert (await client.recv())["type"] == "error"
+
+
 # Ends
 
 

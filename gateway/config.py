@@ -218,8 +218,8 @@ def _add_native_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="SECONDS",
         type=_seconds_or_zero,
         default=10.0,
-        help="let the turns of a native socket that was lost go on for this long, so that its client can resume them; "
-        "0 cancels them at once (default: 10)",
+        help="let the turns of a native socket that was lost go on for this long, so that its client can resume them, "
+        "then cancel them; 0 cancels them at once (default: 10)",
     )
     group.add_argument(
         "--max-sessions",

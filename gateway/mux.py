@@ -250,10 +250,11 @@ class Stream:
     # Losing and finding the socket
 
     def detach(self) -> None:
-        """Nobody reads for a while: turns go on as far as their outboxes have room."""
+        """Nobody reads for a while: turns go on as far as their outboxes have room, and are no slow readers then."""
         self.on_wake = None
         for channel in self._channels.values():
             channel.feed()
+            channel.outbox.reader_left()
 
     def resume(self, last_seq: Mapping[str, int]) -> list[bytes]:
         """The frames that the client has missed. Turns that it does not name are cancelled without a word, those that
@@ -271,6 +272,7 @@ class Stream:
                 frames += missed
         for channel in self._channels.values():
             # Also those that wait for credit: their time begins anew.
+            channel.outbox.reader_came()
             self.wake(channel)
         return [self.codec.dump(native.resumed(self.token, tuple(going_on))), *frames]
 

@@ -179,9 +179,9 @@ class NativeConnection:
         self._may_resume = False
         if resume.stream == self._stream.token:
             raise InvalidRequest("stream", "This is the stream of this connection: name that of the one that was lost.")
-        stream = self._service.streams.take_over(resume.stream, self._owner, self._codec, self)
-        if stream is None:
-            error = native.stream_not_found(resume.stream)
+        try:
+            stream = self._service.streams.take_over(resume.stream, self._owner, self._codec, self)
+        except GatewayError as error:
             self._put(native.connection_error(error))
             for turn, seq in resume.last_seq.items():
                 self._put(native.turn_error(turn, error, seq + 1))

@@ -37,6 +37,9 @@ class Outbox:
         self._num_chars = 0
         self._room = asyncio.Event()
         self._room.set()
+        self._wait: asyncio.Timeout | None = None
+        self._patience_s = 0.0
+        self._is_unread = False
         self._cut: _CutCalls | None = None
         # Nothing has merged, nothing is full, and no credit counts.
         self._is_plain = credit_chars is None
@@ -197,9 +200,25 @@ class Outbox:
             self._room.set()
 
     async def wait_for_room(self, timeout_s: float) -> None:
-        """Returns when the reader has taken what waited. Raises TimeoutError."""
-        async with asyncio.timeout(timeout_s):
-            await self._room.wait()
+        """Returns when the reader has taken what waited. Raises TimeoutError; the time does not run while the reader
+        is away, and begins anew when it comes back."""
+        self._patience_s = timeout_s
+        try:
+            async with asyncio.timeout(None if self._is_unread else timeout_s) as self._wait:
+                await self._room.wait()
+        finally:
+            self._wait = None
+
+    def reader_left(self) -> None:
+        """Nobody can read for a while: what the writer may do meanwhile is bounded by the buffer, not by time."""
+        self._is_unread = True
+        if self._wait is not None:
+            self._wait.reschedule(None)
+
+    def reader_came(self) -> None:
+        self._is_unread = False
+        if self._wait is not None:
+            self._wait.reschedule(asyncio.get_running_loop().time() + self._patience_s)
 
 
 def _num_chars(item: TurnItem | PendingText) -> int:

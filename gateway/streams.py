@@ -6,18 +6,21 @@ A stream is found again by its token, which is a secret of its client and works 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from dataclasses import dataclass
 from secrets import token_urlsafe
 from typing import Protocol
 
 from gateway.config import GatewayConfig
 from gateway.mux import Stream
+from gateway.protocols import native
 from gateway.protocols.native_codec import Codec
 from gateway.sessions import SessionStore
 from gateway.turn import LiveTurn, TurnRunner
 
 # A client that does not answer pings is found to be gone this long after it was; it may ask for what it missed since.
 _SWEEP_S = 15.0
+_MAX_EXPIRED = 1024
 
 
 class Carrier(Protocol):
@@ -48,6 +51,8 @@ class StreamHub:
         self._sessions = sessions
         self._config = config
         self._entries: dict[str, _Entry] = {}
+        # Owners by token, to tell who comes too late what has become of their turns.
+        self._expired: OrderedDict[str, str] = OrderedDict()
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -61,11 +66,13 @@ class StreamHub:
             self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
         return stream
 
-    def take_over(self, token: str, owner: str, codec: Codec, carrier: Carrier) -> Stream | None:
-        """The stream, now carried by `carrier`; None where it is gone or somebody else's."""
+    def take_over(self, token: str, owner: str, codec: Codec, carrier: Carrier) -> Stream:
+        """The stream, now carried by `carrier`. Raises NotFound where it is gone or somebody else's."""
+        if self._expired.get(token) == owner:
+            raise native.stream_expired(token, self._config.resume_grace_s)
         entry = self._entries.get(token)
         if entry is None or entry.stream.owner != owner or entry.stream.codec is not codec:
-            return None
+            raise native.stream_not_found(token)
         if entry.expiry is not None:
             entry.expiry.cancel()
             entry.expiry = None
@@ -84,7 +91,13 @@ class StreamHub:
             return
         entry.carrier = None
         stream.detach()
-        entry.expiry = asyncio.get_running_loop().call_later(self._config.resume_grace_s, self.close, stream)
+        entry.expiry = asyncio.get_running_loop().call_later(self._config.resume_grace_s, self._expire, stream)
+
+    def _expire(self, stream: Stream) -> None:
+        self.close(stream)
+        self._expired[stream.token] = stream.owner
+        if len(self._expired) > _MAX_EXPIRED:
+            self._expired.popitem(last=False)
 
     def close(self, stream: Stream) -> list[LiveTurn]:
         """Ends the stream and its turns; those still to be waited for are returned."""

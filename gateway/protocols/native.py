@@ -171,7 +171,14 @@ def goaway(deadline_s: float) -> dict[str, Any]:
 
 
 def stream_not_found(stream: str) -> GatewayError:
-    message = f"There is no stream {stream!r} to resume: its grace is over, or it ended with its connection."
+    message = f"There is no stream {stream!r} to resume: it ended with its connection, or its grace ended long ago."
+    return NotFound(message, param="stream", code="stream_not_found")
+
+
+def stream_expired(stream: str, grace_s: float) -> GatewayError:
+    """The same code, since a client does the same: its turns are over, and it begins new ones."""
+    message = f"The stream {stream!r} was without a connection for more than {grace_s:g}s (--resume-grace): its turns "
+    message += "were cancelled, and what was left of them is gone."
     return NotFound(message, param="stream", code="stream_not_found")
 
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from gateway import streams
 from gateway.native_connection import SUPERSEDED
 from gateway.scripted import Match, ScriptLine
 from tests.testkit.gateway_kit import FakeEngine, RunningGateway, model_backend, running_gateway, scripted, token_chunks
@@ -126,6 +127,62 @@ async def test_after_the_grace_turns_are_cancelled_and_a_resume_names_what_is_lo
             assert (end["seq"], end["error"]["code"]) == (1, "stream_not_found")
             await client.create("new")
             await client.until("turn.created", "new")
+
+
+async def test_a_turn_with_a_full_buffer_waits_for_its_client_longer_than_for_a_slow_reader():
+    engine = FakeEngine()
+    changes = {"resume_grace_s": 30, "slow_reader_timeout_s": 0.1, "max_pending_chars": 1000}
+    async with running_gateway(model_backend(engine), **changes) as gateway:
+        async with native_client(gateway) as first:
+            for turn in ("read", "paused"):
+                await first.create(turn)
+                await first.until("turn.created", turn)
+            turns = tuple(engine.live.values())
+            await lost(gateway, first)
+        for tokens in turns:
+            for chunk in token_chunks(tokens.request, "x" * 300):
+                tokens.push(chunk)
+        await asyncio.sleep(0.2)
+        assert (len(engine.live), gateway.app.metrics.num_failures_by_code["slow_reader"]) == (2, 0)
+        async with resumed(gateway, first, checks_schema=False) as client:
+            await client.ended("read", "paused")
+            assert [client.kinds(turn)[-1] for turn in ("read", "paused")] == ["turn.done"] * 2
+            assert [len(client.text(turn)) for turn in ("read", "paused")] == [300] * 2
+
+
+async def test_a_turn_with_a_full_buffer_waits_for_its_client_no_longer_than_the_grace():
+    engine = FakeEngine()
+    async with running_gateway(model_backend(engine), resume_grace_s=0.1, max_pending_chars=1000) as gateway:
+        async with native_client(gateway) as second:
+            await second.create("late")
+            await second.until("turn.created", "late")
+            [tokens] = engine.live.values()
+            await lost(gateway, second)
+        for chunk in token_chunks(tokens.request, "x" * 300):
+            tokens.push(chunk)
+        await gateway.settled()
+        assert (tokens.is_cancelled, engine.live) == (True, {}), "and its KV is free"
+        async with resumed(gateway, second) as client:
+            end = await client.until("turn.error", "late")
+            assert end["error"]["code"] == "stream_not_found"
+            assert "for more than 0.1s (--resume-grace): its turns were cancelled" in end["error"]["message"]
+
+
+async def test_only_the_last_streams_that_were_lost_for_good_are_remembered(monkeypatch):
+    monkeypatch.setattr(streams, "_MAX_EXPIRED", 1)
+    async with running_gateway(model_backend(FakeEngine()), resume_grace_s=0.02) as gateway:
+        clients = []
+        for _ in range(2):
+            async with native_client(gateway) as client:
+                await client.create("t")
+                await client.until("turn.created")
+                await lost(gateway, client)
+            await gateway.settled()
+            clients.append(client)
+        for client, says in zip(clients, ("There is no stream", "--resume-grace"), strict=True):
+            async with resumed(gateway, client) as again:
+                error = (await again.until("error"))["error"]
+                assert (error["code"], says in error["message"]) == ("stream_not_found", True)
 
 
 async def test_without_a_grace_a_lost_socket_cancels_at_once_and_hello_offers_nothing():

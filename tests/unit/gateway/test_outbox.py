@@ -285,3 +285,30 @@ def test_many_small_grants_of_a_long_text_are_linear():
         box.grant(1)
         num_chars += sum(len(item.event.text) for item in box.take())
     assert num_chars == 300_000
+
+
+async def test_time_does_not_run_while_the_reader_is_away_and_begins_anew_with_it():
+    box = outbox(max_pending_chars=10)
+    box.put(content("x" * 20))
+    waiting = asyncio.create_task(box.wait_for_room(0.02))
+    await asyncio.sleep(0)
+    box.reader_left()
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    box.reader_came()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    with pytest.raises(TimeoutError):
+        await waiting
+
+
+async def test_a_writer_that_finds_no_reader_waits_for_one():
+    box = outbox(max_pending_chars=10)
+    box.reader_left()
+    box.put(content("x" * 20))
+    waiting = asyncio.create_task(box.wait_for_room(0.01))
+    await asyncio.sleep(0.03)
+    assert not waiting.done()
+    box.reader_came()
+    box.take()
+    await waiting

@@ -1,12 +1,14 @@
 """Runs StepPlans on a CUDA device without ever waiting for it.
 
-A decode step is one CUDA graph replay: gather inputs from the rows, forward, sample, write tokens and lengths back.
-Steps with prefill are replayed too where a captured number of tokens fits, and launched kernel by kernel otherwise.
+The decoding rows of a step are one CUDA graph replay: gather inputs from the rows, forward, sample, write tokens and
+lengths back. Prefill chunks are another where a captured number of tokens fits, and launched kernel by kernel
+otherwise. They never share a product, so what a row decodes is the same bits whoever else prefills.
 Sampled tokens reach the host by an asynchronous copy; only CudaStepHandle.wait waits, for that copy alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,16 +17,16 @@ from tqdm import tqdm
 
 from inference.paged_kv.pool import KVPool
 from inference.runner.cuda_inputs import PackedInputs, PackedShape
-from inference.runner.cuda_model import DeviceModel
+from inference.runner.cuda_model import DeviceModel, PackedTokens
 from inference.runner.cuda_rows import CudaRows, to_device
 from inference.runner.kernels.attention import PagedAttention
-from inference.runner.kernels.rows import gather_decode
+from inference.runner.kernels.rows import gather_rows
 from inference.runner.kernels.sampling import Sampling
 from inference.runner.sampler import draw, gather_logprobs, read_logprobs
 from inference.step import ScheduledRow, StepPlan, StepResult
 from inference.types import TokenLogprobs
 
-# Packed steps of at most so many rows are captured, for these numbers of tokens.
+# Prefills of at most so many chunks are captured, for these numbers of tokens.
 _PACKED_ROWS = 32
 _PACKED_TOKENS = (64, 128, 256, 512)
 
@@ -33,9 +35,10 @@ Logprobs = list[tuple[torch.Tensor, torch.Tensor] | None]
 
 @dataclass(frozen=True, slots=True)
 class CudaStepHandle:
-    """A launched step. `logprobs`: pinned host copies in the order of the sampled rows, None where not asked for."""
+    """A launched step. `tokens`: pinned host copies, of the decoding rows and of the prefilled ones; `logprobs`: the
+    same in the order of the sampled rows, None where not asked for."""
 
-    tokens: torch.Tensor
+    tokens: tuple[torch.Tensor, torch.Tensor]
     logprobs: Logprobs
     done: torch.cuda.Event
 
@@ -44,7 +47,8 @@ class CudaStepHandle:
         logprobs: list[TokenLogprobs | None] = [
             None if pair is None else read_logprobs(*pair) for pair in self.logprobs
         ]
-        return StepResult(tuple(self.tokens.tolist()), tuple(logprobs))
+        decoded, prefilled = self.tokens
+        return StepResult((*decoded.tolist(), *prefilled.tolist()), tuple(logprobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +66,24 @@ class CudaRunner:
 
     attention_name = "triton"
 
-    def __init__(
-        self, model: DeviceModel, pool: KVPool, cos_sin: torch.Tensor, *, max_rows: int, max_model_len: int
-    ) -> None:
+    def __init__(self, model: DeviceModel, pool: KVPool, *, max_rows: int, max_model_len: int) -> None:
         self._model, self._pool = model, pool
         self._device = model.embedding.device
         self._stream = torch.cuda.Stream(self._device)
         self.rows = rows = CudaRows(max_rows, max_model_len, pool.layout.block_size, self._device)
         rows.block_table[rows.spare_row] = pool.num_blocks - 1
         self._paged = PagedAttention(
-            model.shape, rows.block_table, pool.layout.block_size, cos_sin, max_batch=max_rows
-        )
+            model.shape, rows.block_table, pool.layout.block_size,
+            max_model_len=max_model_len, max_batch=max_rows,
+        )  # fmt: skip
         self._sampling = Sampling(
             rows.token_ids, rows.lengths, rows.temperatures, rows.noise_keys, rows.skips,
             model.head.small.num_outputs, max_batch=max(max_rows, _PACKED_ROWS), spare_row=rows.spare_row,
         )  # fmt: skip
-        self._scratch = model.scratch(max_rows)
+        self._scratch = model.scratch(max_rows, rows.block_table)
         self._row_ids = torch.full((max_rows,), rows.spare_row, dtype=torch.int32, device=self._device)
-        self._results = torch.zeros(max(max_rows, _PACKED_ROWS), dtype=torch.int32, device=self._device)
+        # Decoding rows' tokens, and behind them those of prefilled rows.
+        self._results = torch.zeros(2 * max(max_rows, _PACKED_ROWS), dtype=torch.int32, device=self._device)
         self._batch: tuple[int, ...] = ()
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._packed_graphs: dict[PackedShape, _PackedGraph] = {}
@@ -90,18 +94,23 @@ class CudaRunner:
         with torch.cuda.stream(self._stream):
             self._copy_blocks(plan.block_copies)
             self.rows.apply(plan)
-            size = next((size for size in self._graphs if size >= plan.num_decodes), None)
-            if plan.num_decodes == len(plan.rows) and size is not None:
-                logits = self._replay_decode(plan.rows, size)
-            else:
-                logits = self._run_packed(plan)
-            sampled = [row for row in plan.rows if row.samples]
-            return self._handle(len(sampled), self._sample_specially(sampled, logits))
+            decodes, chunks = plan.rows[: plan.num_decodes], plan.rows[plan.num_decodes :]
+            prefilled = [row for row in chunks if row.samples]
+            logprobs: Logprobs = []
+            if decodes:
+                logprobs += self._sample_specially(decodes, self._replay_decode(decodes), self._results)
+            if chunks:
+                logprobs += self._sample_specially(prefilled, self._prefill(chunks), self._prefill_results)
+            return self._handle(len(decodes), len(prefilled), logprobs)
 
     def close(self) -> None:
         self._stream.synchronize()
         self._graphs.clear()
         self._packed_graphs.clear()
+
+    @property
+    def _prefill_results(self) -> torch.Tensor:
+        return self._results[len(self._results) // 2 :]
 
     @torch.inference_mode()
     def capture(self, batch_sizes: list[int]) -> None:
@@ -109,6 +118,7 @@ class CudaRunner:
 
         The spare row stands in for every row meanwhile.
         """
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))  # weights and rows were made there
         pool = torch.cuda.graph_pool_handle()
         shapes = [PackedShape(count, _PACKED_ROWS) for count in _PACKED_TOKENS]
         with torch.cuda.stream(self._stream), tqdm(
@@ -144,49 +154,52 @@ class CudaRunner:
 
     def _decode(self, batch: int) -> None:
         """The whole step of the rows in _row_ids[:batch]."""
-        row_ids, scratch, rows = self._row_ids[:batch], self._scratch, self.rows
-        positions = scratch.positions[:batch]
-        gather_decode(
-            row_ids, rows.token_ids, rows.lengths, self._model.embedding, scratch.hidden[:batch], positions,
-            scratch.squares,
+        row_ids, rows, model = self._row_ids[:batch], self.rows, self._model
+        inputs = self._scratch.inputs.first(batch)
+        gather_rows(
+            row_ids, rows.token_ids, rows.lengths, rows.block_table, self._pool.layout.block_size, model.cos_sin,
+            model.embedding, inputs,
         )  # fmt: skip
-        logits = self._model.decode(scratch, row_ids, self._paged)
-        self._sampling(logits, row_ids, positions, self._results[:batch])
+        logits = model.decode(self._scratch, batch, self._paged)
+        self._sampling(logits, row_ids, inputs.positions, self._results[:batch])
 
-    def _replay_decode(self, scheduled: tuple[ScheduledRow, ...], size: int) -> torch.Tensor:
-        batch = tuple([row.row for row in scheduled]) + (self.rows.spare_row,) * (size - len(scheduled))
+    def _replay_decode(self, decodes: tuple[ScheduledRow, ...]) -> torch.Tensor:
+        size = next(size for size in self._graphs if size >= len(decodes))
+        batch = tuple([row.row for row in decodes]) + (self.rows.spare_row,) * (size - len(decodes))
         if batch != self._batch:
             self._row_ids[:size].copy_(to_device(np.array(batch, np.int32), self._device))
             self._batch = batch
         self._graphs[size].replay()
-        return self._scratch.logits[: len(scheduled)]
+        return self._scratch.logits[: len(decodes)]
 
     def _packed(self, inputs: PackedInputs) -> torch.Tensor:
-        """A step of any rows. Positions are the host's; tokens are read from the rows, where they may be news."""
+        """Prefill of any chunks. Positions are the host's; tokens are read from the rows, where they may be news."""
         rows, block_size = self.rows, self._pool.layout.block_size
         token_ids = rows.token_ids[inputs.token_rows, inputs.positions]
         blocks = rows.block_table[inputs.token_rows, inputs.positions // block_size]
         slots = (blocks * block_size + inputs.positions % block_size).to(torch.int32)
-        logits = self._model.prefill(
-            token_ids, slots, inputs.positions, inputs.tiles, inputs.sample_at.long(), self._paged
-        )
+        tokens = PackedTokens(token_ids, slots, inputs.positions, inputs.tiles, inputs.sample_at.long())
+        logits = self._model.prefill(tokens, self._paged)
         num_sampled = inputs.sample_rows.shape[0]
         if num_sampled:
-            self._sampling(logits, inputs.sample_rows, inputs.sample_positions, self._results[:num_sampled])
+            results = self._prefill_results[:num_sampled]
+            self._sampling(logits, inputs.sample_rows, inputs.sample_positions, results)
         return logits
 
-    def _run_packed(self, plan: StepPlan) -> torch.Tensor:
-        found = next((shape for shape in self._packed_graphs if shape.fits(plan.rows)), None)
+    def _prefill(self, chunks: tuple[ScheduledRow, ...]) -> torch.Tensor:
+        found = next((shape for shape in self._packed_graphs if shape.fits(chunks)), None)
         if found is None:
-            inputs = PackedInputs.on(self._device, PackedShape.of(plan.rows))
-            inputs.load(inputs.shape.pack(plan.rows, self.rows.spare_row))
+            inputs = PackedInputs.on(self._device, PackedShape.of(chunks))
+            inputs.load(inputs.shape.pack(chunks, self.rows.spare_row))
             return self._packed(inputs)
         captured = self._packed_graphs[found]
-        captured.inputs.load(found.pack(plan.rows, self.rows.spare_row))
+        captured.inputs.load(found.pack(chunks, self.rows.spare_row))
         captured.graph.replay()
         return captured.logits
 
-    def _sample_specially(self, sampled: list[ScheduledRow], logits: torch.Tensor) -> Logprobs:
+    def _sample_specially(
+        self, sampled: Sequence[ScheduledRow], logits: torch.Tensor, results: torch.Tensor
+    ) -> Logprobs:
         """Rows with penalties, bias, filters or logprobs: torch operations, still without waiting."""
         logprobs: Logprobs = []
         for index, row in enumerate(sampled):
@@ -198,16 +211,17 @@ class CudaRunner:
             position = row.start + row.num_tokens
             token = draw(logits[index], sampling, self.rows.token_ids[row.row, :position], position)
             self.rows.token_ids[row.row, position] = token
-            self._results[index] = token
+            results[index] = token
             ids, values = gather_logprobs(logits[index], token, sampling)
             logprobs.append(None if ids is None or values is None else (_to_host(ids), _to_host(values)))
         return logprobs
 
-    def _handle(self, num_sampled: int, logprobs: Logprobs) -> CudaStepHandle:
-        tokens = _to_host(self._results[:num_sampled])
+    def _handle(self, num_decodes: int, num_prefilled: int, logprobs: Logprobs) -> CudaStepHandle:
+        results = _to_host(self._results)
         done = torch.cuda.Event()
         done.record(self._stream)
-        return CudaStepHandle(tokens, logprobs, done)
+        half = len(results) // 2
+        return CudaStepHandle((results[:num_decodes], results[half : half + num_prefilled]), logprobs, done)
 
     def _copy_blocks(self, copies: tuple[tuple[int, int], ...]) -> None:
         if copies:

@@ -122,7 +122,7 @@ def _cuda_runner(
     cos_sin = cos_sin_table(model, max_model_len)
     pool = KVPool(layout, num_blocks + 1, torch.device("cuda"))  # one for the spare row
     runner = CudaRunner(
-        DeviceModel(model, pool), pool, cos_sin, max_rows=config.max_rows, max_model_len=max_model_len
+        DeviceModel(model, pool, cos_sin), pool, max_rows=config.max_rows, max_model_len=max_model_len
     )
     runner.capture([*range(1, min(32, config.max_rows) + 1), *range(40, config.max_rows + 1, 8)])
     return runner

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -12,15 +13,18 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from inference.runner.kernels.attention import DecodeTiling, HeadShape, LayerAttention, PagedAttention
+from inference.runner.kernels.attention import DecodeTiling, PagedAttention
+from inference.runner.kernels.heads import HeadShape, LayerAttention
 from tests.bench.tune_linear import seconds
 
 TILINGS = [
-    DecodeTiling(128, 64, 4, 1), DecodeTiling(128, 64, 4, 2), DecodeTiling(128, 64, 4, 3), DecodeTiling(128, 128, 4, 1),
-    DecodeTiling(128, 32, 4, 2), DecodeTiling(256, 64, 4, 2), DecodeTiling(64, 64, 4, 1), DecodeTiling(128, 64, 2, 1),
-    DecodeTiling(128, 32, 2, 3), DecodeTiling(128, 128, 8, 1), DecodeTiling(64, 32, 2, 2), DecodeTiling(64, 64, 8, 1),
-]  # fmt: skip
-SHAPES = {"qwen3-0.6b": HeadShape(16, 8, 128), "llama-3.2-1b": HeadShape(32, 8, 64)}
+    DecodeTiling(tile, warps, stages, programs)
+    for tile, warps, stages in itertools.product((32, 64, 128), (4, 8), (2, 3, 4))
+    for programs in (1, 2, 3, 4)
+    if warps == 4 or tile == 128
+]
+SHAPES = {"qwen3-0.6b": HeadShape(16, 8, 128), "llama-3.2-1b": HeadShape(32, 8, 64), "qwen3-8b": HeadShape(32, 8, 128)}
+MAX_MODEL_LEN = 8192
 
 
 def main() -> None:
@@ -43,18 +47,15 @@ def _time(shape: HeadShape, batch: int, context: int, tiling: DecodeTiling) -> f
         for _ in range(min(layers, 1 + (200 << 20) // (batch * context * shape.num_kv_heads * shape.head_dim * 4)))
     ]
     table = torch.randperm(batch * blocks, device="cuda").to(torch.int32).view(batch, blocks)
-    cos_sin = torch.rand(max(640, context + 64), shape.head_dim, device="cuda")
-    paged = PagedAttention(shape, table, 16, cos_sin, max_batch=batch, tiling=tiling)
-    norm = torch.ones(shape.head_dim, device="cuda", dtype=torch.bfloat16)
-    parts = [LayerAttention(pool[0], pool[1], 0.1, None, norm, norm, 1e-6) for pool in pools]
-    qkv = torch.randn(batch, shape.qkv_width, device="cuda", dtype=torch.bfloat16)
-    rows = torch.arange(batch, device="cuda", dtype=torch.int32)
+    paged = PagedAttention(shape, table, 16, max_model_len=MAX_MODEL_LEN, max_batch=batch, tiling=tiling)
+    parts = [LayerAttention(pool[0], pool[1], 0.1, None) for pool in pools]
+    query = torch.randn(batch, shape.query_width, device="cuda", dtype=torch.bfloat16)
     positions = torch.full((batch,), context - 1, device="cuda", dtype=torch.int32)
-    out = torch.empty(batch, shape.num_heads * shape.head_dim, device="cuda", dtype=torch.bfloat16)
+    out = torch.empty_like(query)
 
     def run() -> None:
         for index in range(layers):
-            paged.decode(parts[index % len(parts)], qkv, rows, positions, out)
+            paged.decode(parts[index % len(parts)], query, positions, table, out)
 
     return seconds(run, layers)
 

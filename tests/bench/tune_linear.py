@@ -18,6 +18,7 @@ import triton
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention
 from inference.runner.kernels.linear import RowSquares, SmallLinear, Tiling
 from tests.bench.shapes import SHAPES
 
@@ -44,6 +45,7 @@ def products(name: str) -> dict[str, tuple[int, int, bool, bool]]:
 
 def seconds(run: Callable[[], object], copies: int) -> float:
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         run()
         graph = torch.cuda.CUDAGraph()
@@ -69,7 +71,9 @@ def tune(name: str, what: str, num_rows: int) -> list[tuple[object, ...]]:
     weights = [torch.randn(num_out, num_in, device="cuda", dtype=torch.bfloat16) for _ in range(copies)]
     squares = RowSquares.on(torch.device("cuda"))
     squares.count = 32
+    heads = _heads(name, num_rows) if what == "qkv" else None
     x = torch.randn(num_rows, num_in, device="cuda", dtype=torch.bfloat16)
+    residual = torch.zeros(num_rows, num_out, device="cuda", dtype=torch.bfloat16) if what in ("out", "down") else None
     cublas_s = seconds(lambda: [torch.nn.functional.linear(x, weight) for weight in weights], copies)
 
     timed = []
@@ -77,13 +81,15 @@ def tune(name: str, what: str, num_rows: int) -> list[tuple[object, ...]]:
         programs = -(-num_out // tiling.block_n) * tiling.split_k
         if num_in % (tiling.block_k * tiling.split_k) or not 60 <= programs <= 12000:
             continue
+        if heads is not None and tiling.block_n != heads.shape.head_dim:
+            continue
         eps = 1e-6 if has_norm else None
         layers = [SmallLinear(weight, eps=eps, gated=gated, tiling=tiling) for weight in weights]
         out = torch.empty(num_rows, layers[0].num_results, device="cuda", dtype=torch.bfloat16)
 
         def run(layers: list[SmallLinear] = layers, out: torch.Tensor = out) -> None:
             for layer in layers:
-                layer(x, out, squares=squares)
+                layer(x, out, squares=squares, residual=residual, heads=heads)
 
         try:
             timed.append((seconds(run, copies), tiling))
@@ -95,6 +101,16 @@ def tune(name: str, what: str, num_rows: int) -> list[tuple[object, ...]]:
     for took_s, tiling in timed[:4]:
         print(f"    {took_s * 1e6:.2f} us {tiling}", flush=True)
     return [(round(took_s * 1e6, 2), str(tiling)) for took_s, tiling in timed[:4]]
+
+
+def _heads(name: str, num_rows: int) -> HeadTargets:
+    shape = SHAPES[name]
+    heads = HeadShape(shape["num_attention_heads"], shape["num_key_value_heads"], shape["head_dim"])
+    cache = torch.zeros(2, num_rows, 16, heads.num_kv_heads, heads.head_dim, device="cuda", dtype=torch.bfloat16)
+    norm = torch.ones(heads.head_dim, device="cuda", dtype=torch.bfloat16) if name.startswith("qwen3") else None
+    layer = LayerAttention(cache[0], cache[1], 1.0, None, norm, norm, 1e-6)
+    slots = torch.arange(num_rows, device="cuda", dtype=torch.int32) * 16
+    return HeadTargets(heads, layer, slots, torch.rand(num_rows, heads.head_dim, device="cuda"))
 
 
 def main() -> None:

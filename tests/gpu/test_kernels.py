@@ -14,9 +14,10 @@ import torch
 triton = pytest.importorskip("triton")
 
 from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
-from inference.runner.kernels.attention import HeadShape, LayerAttention, PagedAttention, tiles_of  # noqa: E402
+from inference.runner.kernels.attention import PagedAttention, tiles_of  # noqa: E402
+from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, pairwise, store_heads  # noqa: E402
 from inference.runner.kernels.linear import RowSquares, SmallLinear, Tiling, interleave  # noqa: E402
-from inference.runner.kernels.rows import gather_decode, scatter  # noqa: E402
+from inference.runner.kernels.rows import RowInputs, gather_rows, scatter  # noqa: E402
 from inference.runner.kernels.sampling import Sampling  # noqa: E402
 from inference.runner.sampler import exponential_noise  # noqa: E402
 
@@ -64,7 +65,7 @@ def test_small_linear_equals_its_reference(num_rows, split_k, kind):
     else:
         expected = linear.reference(x)
     for _ in range(2):  # the second run finds the split-K counters as the first one left them
-        squares.measure(x)
+        _leave_squares(squares, x)
         if kind == "residual":
             saved = residual.clone()
         linear(x, out[:num_rows], squares=squares if kind != "plain" else None, residual=residual)
@@ -77,17 +78,95 @@ def test_small_linear_equals_its_reference(num_rows, split_k, kind):
     assert out[num_rows:].isnan().all(), "nothing is written past the rows"
 
 
-def test_small_linear_gives_a_row_the_same_bits_alone_and_in_a_batch():
-    linear = SmallLinear(_random(96, 512), eps=1e-6, tiling=Tiling(32, 64, 2))
-    x = _random(32, 512)
-    squares = RowSquares.on(torch.device(DEVICE))
-    squares.measure(x)
-    batched = linear(x, torch.empty(32, 96, dtype=torch.float32, device=DEVICE), squares=squares)
+@pytest.mark.parametrize("kind", ["norm", "gated", "residual", "heads"])
+@pytest.mark.parametrize("split_k", [1, 4])
+def test_small_linear_gives_a_row_the_same_bits_alone_and_in_a_batch(kind, split_k):
+    shape = HeadShape(2, 1, 64)
+    weight = _random(shape.qkv_width, 512)
+    eps = None if kind == "residual" else 1e-6
+    linear = SmallLinear(weight, eps=eps, gated=kind == "gated", tiling=Tiling(64, 64, split_k))
+    x, residual = _random(32, 512), _random(32, linear.num_results)
+    parts = torch.rand(5, 32, device=DEVICE) * 100
+    layer = _empty_layer(shape, num_blocks=2, has_norm=True)
+
+    def run(rows: list[int]) -> list[torch.Tensor]:
+        squares = RowSquares(torch.zeros(RowSquares.MOST_PARTS, 32, device=DEVICE), 5)
+        squares.parts[:5, : len(rows)] = parts[:, rows]
+        if kind == "residual":
+            out = residual[rows].contiguous()
+            linear(x[rows].contiguous(), out, squares=squares, residual=out)
+            return [out, squares.parts[: squares.count, : len(rows)].T]
+        if kind != "heads":
+            out = torch.empty(len(rows), linear.num_results, dtype=torch.float32, device=DEVICE)
+            return [linear(x[rows].contiguous(), out, squares=squares)]
+        slots = torch.tensor(rows, dtype=torch.int32, device=DEVICE)
+        rotations = torch.rand(32, shape.head_dim, generator=torch.Generator(DEVICE).manual_seed(1), device=DEVICE)
+        out = torch.empty(len(rows), shape.query_width, dtype=DTYPE, device=DEVICE)
+        targets = HeadTargets(shape, layer, slots, rotations[rows].contiguous())
+        linear(x[rows].contiguous(), out, squares=squares, heads=targets)
+        return [out, layer.keys.flatten(0, 1)[rows], layer.values.flatten(0, 1)[rows]]
+
+    together = run(list(range(32)))
     for row in (0, 7, 31):
-        one = x[row : row + 1].contiguous()
-        squares.measure(one)
-        alone = linear(one, torch.empty(1, 96, dtype=torch.float32, device=DEVICE), squares=squares)
-        assert torch.equal(alone[0], batched[row])
+        for alone, batched in zip(run([row]), together, strict=True):
+            assert torch.equal(alone[0], batched[row])
+
+
+@pytest.mark.parametrize("has_norm", [True, False])
+@pytest.mark.parametrize(("num_rows", "split_k"), [(1, 1), (7, 2), (19, 1)])
+def test_a_qkv_product_leaves_queries_rotated_and_keys_and_values_cached(has_norm, num_rows, split_k):
+    shape = HeadShape(4, 2, 32)
+    layer = _empty_layer(shape, num_blocks=num_rows, has_norm=has_norm)
+    weight, bias, x = _random(shape.qkv_width, 192, scale=0.2), _random(shape.qkv_width), _random(num_rows, 192)
+    linear = SmallLinear(weight, bias=bias, eps=1e-6, tiling=Tiling(shape.head_dim, 64, split_k))
+    squares = RowSquares.on(torch.device(DEVICE))
+    slots = torch.randperm(num_rows * 16)[:num_rows].to(DEVICE, torch.int32)
+    angles = torch.rand(num_rows, shape.head_dim // 2, device=DEVICE)
+    rotations = torch.cat([angles.cos(), angles.sin()], dim=1)
+    out = torch.full((num_rows + 1, shape.query_width), float("nan"), dtype=DTYPE, device=DEVICE)
+    for _ in range(2):
+        _leave_squares(squares, x)
+        linear(x, out[:num_rows], squares=squares, heads=HeadTargets(shape, layer, slots, rotations))
+        heads = linear.reference(x).view(num_rows, -1, shape.head_dim)
+        for row in range(num_rows):
+            cached = [part.flatten(0, 1)[slots[row].long()] for part in (layer.keys, layer.values)]
+            query, key, value = heads[row].split([shape.num_heads, shape.num_kv_heads, shape.num_kv_heads])
+            _close(out[row], _rotated(query, layer.query_norm, rotations[row]).flatten())
+            _close(cached[0], _rotated(key, layer.key_norm, rotations[row]))
+            _close(cached[1], value)
+    assert out[num_rows].isnan().all()
+    untouched = torch.ones(num_rows * 16, dtype=torch.bool, device=DEVICE)
+    untouched[slots.long()] = False
+    assert layer.keys.flatten(0, 1)[untouched].isnan().all()
+    assert layer.values.flatten(0, 1)[untouched].isnan().all()
+
+
+def test_pairwise_brings_what_a_rotation_mixes_side_by_side():
+    assert pairwise(torch.arange(12), 6).tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+    weight = _random(8, 5)
+    assert torch.equal(pairwise(weight, 4), weight[[0, 2, 1, 3, 4, 6, 5, 7]])
+
+
+def _leave_squares(squares: RowSquares, x: torch.Tensor) -> None:
+    squares.parts[0, : x.shape[0]] = x.float().pow(2).sum(-1)
+    squares.count = 1
+
+
+def _empty_layer(shape: HeadShape, num_blocks: int, has_norm: bool) -> LayerAttention:
+    size = (num_blocks, 16, shape.num_kv_heads, shape.head_dim)
+    keys, values = (torch.full(size, float("nan"), dtype=DTYPE, device=DEVICE) for _ in range(2))
+    norms = [_random(shape.head_dim) + 1 if has_norm else None for _ in range(2)]
+    return LayerAttention(keys, values, shape.head_dim**-0.5, None, *norms, 1e-6)
+
+
+def _rotated(heads: torch.Tensor, norm: torch.Tensor | None, cos_sin: torch.Tensor) -> torch.Tensor:
+    """heads [..., head_dim], pairwise, normed and rotated by one position's cosines and sines, in float32."""
+    heads = heads.float()
+    if norm is not None:
+        heads = heads * torch.rsqrt(heads.pow(2).mean(-1, keepdim=True) + 1e-6) * norm.float()
+    cos, sin = cos_sin.chunk(2)
+    first, second = heads[..., 0::2], heads[..., 1::2]
+    return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
 
 
 def test_interleave_alternates_rows():
@@ -113,7 +192,7 @@ class Paged:
         self.cos_sin = torch.cat([angles.cos(), angles.sin()], dim=1).float()
         norms = [_random(shape.head_dim) + 1 if has_norm else None for _ in range(2)]
         self.layer = LayerAttention(pool.keys[0], pool.values[0], shape.head_dim**-0.5, window, *norms, 1e-6)
-        self.paged = PagedAttention(shape, self.table, 16, self.cos_sin, max_batch=max(8, len(lengths)))
+        self.paged = PagedAttention(shape, self.table, 16, max_model_len=max_len, max_batch=max(8, len(lengths)))
         self.keys = [_random(length, shape.num_kv_heads, shape.head_dim) for length in lengths]
         self.values = [_random(length, shape.num_kv_heads, shape.head_dim) for length in lengths]
         for row, length in enumerate(lengths):
@@ -123,13 +202,10 @@ class Paged:
                 pool.values[0][block, position % 16] = self.values[row][position]
 
     def rotated(self, heads: torch.Tensor, norm: torch.Tensor | None, position: int) -> torch.Tensor:
-        heads = heads.float()
-        if norm is not None:
-            heads = heads * torch.rsqrt(heads.pow(2).mean(-1, keepdim=True) + 1e-6) * norm.float()
-        half = self.shape.head_dim // 2
-        cos, sin = self.cos_sin[position, :half], self.cos_sin[position, half:]
-        first, second = heads[..., :half], heads[..., half:]
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        return _rotated(heads, norm, self.cos_sin[position])
+
+    def slots(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        return (self.table[rows.long(), positions.long() // 16] * 16 + positions % 16).to(torch.int32)
 
     def expected(self, row: int, qkv: torch.Tensor, start: int) -> torch.Tensor:
         """Attention of the row's packed new tokens [n, width], written out in float32."""
@@ -174,14 +250,34 @@ def test_decode_attention_equals_its_reference(shape, window, has_norm):
     row_ids = torch.tensor(batch, dtype=torch.int32, device=DEVICE)
     positions = torch.tensor([lengths[row] for row in batch], dtype=torch.int32, device=DEVICE)
     out = torch.full((len(batch), shape.num_heads * shape.head_dim), float("nan"), dtype=DTYPE, device=DEVICE)
+    original = qkv.clone()
+    store_heads(shape, paged.layer, qkv, paged.slots(row_ids, positions), positions, paged.cos_sin)
     for _ in range(2):
-        paged.paged.decode(paged.layer, qkv, row_ids, positions, out)
+        paged.paged.decode(paged.layer, qkv, positions, paged.table[row_ids.long()], out)
         for index, row in enumerate(batch):
-            _close(out[index], paged.expected(row, qkv[index : index + 1], lengths[row])[0])
+            _close(out[index], paged.expected(row, original[index : index + 1], lengths[row])[0])
             key, value = paged.cached(row, lengths[row])
-            heads = qkv[index].view(-1, shape.head_dim)
+            heads = original[index].view(-1, shape.head_dim)
             _close(key, paged.rotated(heads[shape.num_heads : -shape.num_kv_heads], paged.layer.key_norm, lengths[row]))
             assert torch.equal(value, heads[-shape.num_kv_heads :])
+
+
+def test_decode_attention_gives_a_row_the_same_bits_alone_and_in_a_batch():
+    shape = HeadShape(4, 2, 64)
+    lengths = [300, 0, 17, 64, 650, 129] if not INTERPRETED else [200, 3]
+    paged = Paged(shape, lengths, None, has_norm=False)
+    query = _random(len(lengths), shape.query_width)
+    positions = torch.tensor([max(length - 1, 0) for length in lengths], dtype=torch.int32, device=DEVICE)
+
+    def run(rows: list[int]) -> torch.Tensor:
+        out = torch.empty(len(rows), shape.query_width, dtype=DTYPE, device=DEVICE)
+        paged.paged.decode(paged.layer, query[rows], positions[rows], paged.table[rows], out)
+        return out
+
+    together = run(list(range(len(lengths))))
+    for row, length in enumerate(lengths):
+        if length:  # a row without tokens reads what the pool is poisoned with
+            assert torch.equal(run([row])[0], together[row])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -195,10 +291,10 @@ def test_prefill_attention_equals_its_reference(shape, window, has_norm):
     original = qkv.clone()
     positions = torch.cat([torch.arange(start, start + count) for _, start, count in spans]).to(DEVICE, torch.int32)
     rows = torch.cat([torch.full((count,), row) for row, _, count in spans]).to(DEVICE)
-    slots = paged.table[rows, (positions // 16).long()] * 16 + positions % 16
+    slots = paged.slots(rows, positions)
     tiles = torch.tensor(tiles_of(spans), dtype=torch.int32, device=DEVICE)
     out = torch.full((sum(counts), shape.num_heads * shape.head_dim), float("nan"), dtype=DTYPE, device=DEVICE)
-    paged.paged.store(paged.layer, qkv, slots.to(torch.int32), positions)
+    store_heads(shape, paged.layer, qkv, slots, positions, paged.cos_sin)
     paged.paged.prefill(paged.layer, qkv, tiles, out)
     first = 0
     for row, start, count in spans:
@@ -221,18 +317,25 @@ def test_scatter_writes_each_run_where_it_belongs_and_nothing_else():
 
 
 def test_gather_takes_the_newest_token_of_each_row():
-    embedding = _random(50, 72)
+    embedding, cos_sin = _random(50, 72), torch.rand(40, 48, device=DEVICE)
     token_ids = torch.randint(0, 50, (6, 40), dtype=torch.int32, device=DEVICE)
     lengths = torch.tensor([3, 0, 39, 7, 1, 2], dtype=torch.int32, device=DEVICE)
+    block_table = torch.randint(0, 90, (6, 10), dtype=torch.int32, device=DEVICE)
     row_ids = torch.tensor([2, 0, 5], dtype=torch.int32, device=DEVICE)
-    hidden = torch.full((3, 72), float("nan"), dtype=DTYPE, device=DEVICE)
-    positions = torch.zeros(3, dtype=torch.int32, device=DEVICE)
-    squares = RowSquares.on(torch.device(DEVICE))
-    gather_decode(row_ids, token_ids, lengths, embedding, hidden, positions, squares)
-    at = lengths[row_ids.long()]
-    assert torch.equal(positions, at)
-    assert torch.equal(hidden, embedding[token_ids[row_ids.long(), at.long()].long()])
-    _close(squares.parts[0, :3], hidden.float().pow(2).sum(-1), relative=1e-4)
+    inputs = RowInputs.empty(4, embedding, block_table, 48)
+    inputs.tables.fill_(-1)
+    gather_rows(row_ids, token_ids, lengths, block_table, 4, cos_sin, embedding, inputs.first(3))
+    at, rows = lengths[row_ids.long()].long(), row_ids.long()
+    assert torch.equal(inputs.positions[:3].long(), at)
+    assert torch.equal(inputs.hidden[:3], embedding[token_ids[rows, at].long()])
+    assert torch.equal(inputs.slots[:3].long(), block_table[rows, at // 4] * 4 + at % 4)
+    assert torch.equal(inputs.rotations[:3], cos_sin[at])
+    for index, row in enumerate(rows):
+        used = int(at[index]) // 4 + 1
+        assert torch.equal(inputs.tables[index, :used], block_table[row, :used])
+        assert (inputs.tables[index, used:] == -1).all()
+    assert (inputs.tables[3] == -1).all()
+    _close(inputs.squares.parts[0, :3], inputs.hidden[:3].float().pow(2).sum(-1), relative=1e-4)
 
 
 @pytest.mark.parametrize("vocab_size", [4096, 9001])

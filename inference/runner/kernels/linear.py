@@ -14,6 +14,8 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
+from inference.runner.kernels.heads import HeadTargets, finish_heads
+
 MAX_ROWS = 32
 
 
@@ -31,9 +33,11 @@ class Tiling:
 @triton.jit(do_not_specialize=["num_rows", "num_squares"])
 def _linear_kernel(
     x, weight, out, bias, norm_weight, residual, squares_in, squares_out, partials, arrivals, num_rows, num_outputs,
-    num_squares, K: tl.constexpr, eps: tl.constexpr, HAS_NORM: tl.constexpr, HAS_NORM_WEIGHT: tl.constexpr,
+    num_squares, slots, rotations, keys, values, query_norm, key_norm,
+    K: tl.constexpr, eps: tl.constexpr, HAS_NORM: tl.constexpr, HAS_NORM_WEIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr, GIVES_SQUARES: tl.constexpr, MOST_SQUARES: tl.constexpr,
-    MAX_ROWS: tl.constexpr, GATED: tl.constexpr,
+    MAX_ROWS: tl.constexpr, GATED: tl.constexpr, HEAD_DIM: tl.constexpr, NUM_HEADS: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr, HAS_HEAD_NORM: tl.constexpr, head_eps: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
 ):  # fmt: skip
     tile = tl.program_id(0)
@@ -42,7 +46,34 @@ def _linear_kernel(
     rows = tl.arange(0, BLOCK_M)
     live = rows < num_rows
     in_range = cols < num_outputs
+    width = num_outputs // 2 if GATED else num_outputs
+    out_cols = tile * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2) if GATED else cols
+    at_out = rows.to(tl.int64)[None, :] * width + out_cols[:, None]
+    out_mask = live[None, :] & (out_cols < width)[:, None]
     steps: tl.constexpr = (K + BLOCK_K * SPLIT_K - 1) // (BLOCK_K * SPLIT_K)
+
+    # What the end needs is asked for here, so that it arrives while the weights do.
+    if HAS_NORM:
+        sources = tl.arange(0, MOST_SQUARES)
+        at_squares = squares_in + sources[:, None] * MAX_ROWS + tl.arange(0, MAX_ROWS)[None, :]
+        squares = tl.load(at_squares, mask=(sources < num_squares)[:, None], other=0.0)
+    if HAS_RESIDUAL:
+        before = tl.load(residual + at_out, mask=out_mask, other=0.0)
+    if HAS_BIAS:
+        offset = tl.load(bias + cols, mask=in_range, other=0.0)
+    if HEAD_DIM > 0:
+        half = tl.arange(0, HEAD_DIM // 2)
+        row_slots = tl.load(slots + rows, mask=live, other=0)
+        cos = tl.load(rotations + rows[None, :] * HEAD_DIM + half[:, None], mask=live[None, :], other=0.0)
+        sin = tl.load(
+            rotations + rows[None, :] * HEAD_DIM + HEAD_DIM // 2 + half[:, None], mask=live[None, :], other=0.0
+        )
+        head_norm = row_slots
+        if HAS_HEAD_NORM:
+            norm_of_head = query_norm
+            if tile >= NUM_HEADS:
+                norm_of_head = key_norm
+            head_norm = tl.load(norm_of_head + tl.arange(0, HEAD_DIM))
 
     acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     for step in range(steps):
@@ -58,45 +89,47 @@ def _linear_kernel(
 
     mine = True
     if SPLIT_K > 1:
+        # Columns are stored as rows of outputs, so that a thread holds the same outputs whatever BLOCK_M is.
         at_part = partials + (tile * SPLIT_K + part) * BLOCK_N * BLOCK_M
-        inner = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + rows[None, :]
+        inner = tl.arange(0, BLOCK_N)[:, None] + rows[None, :] * BLOCK_N
         tl.store(at_part + inner, acc, cache_modifier=".cg")
         tl.debug_barrier()
         mine = tl.atomic_add(arrivals + tile, 1, sem="acq_rel") == SPLIT_K - 1
         if mine:
             tl.debug_barrier()
             acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
-            for other in range(SPLIT_K):
+            for other in tl.static_range(SPLIT_K):
                 base = tile * SPLIT_K + other
                 acc += tl.load(partials + base * BLOCK_N * BLOCK_M + inner, cache_modifier=".cg")
             tl.store(arrivals + tile, 0)
     if mine:
         if HAS_NORM:
-            sources = tl.arange(0, MOST_SQUARES)
-            at_squares = squares_in + sources[:, None] * MAX_ROWS + rows[None, :]
-            squares = tl.sum(tl.load(at_squares, mask=(sources < num_squares)[:, None], other=0.0), axis=0)
-            acc = acc * (1.0 / tl.sqrt(squares / K + eps))[None, :]
+            total = tl.sum(squares, axis=0)
+            if BLOCK_M < MAX_ROWS:
+                # Summed for MAX_ROWS rows always, in one order; then the first BLOCK_M are taken.
+                groups = tl.reshape(total, [MAX_ROWS // BLOCK_M, BLOCK_M])
+                total = tl.sum(tl.where(tl.arange(0, MAX_ROWS // BLOCK_M)[:, None] == 0, groups, 0.0), axis=0)
+            acc = acc * tl.rsqrt(total / K + eps)[None, :]
         if HAS_BIAS:
-            acc += tl.load(bias + cols, mask=in_range, other=0.0).to(tl.float32)[:, None]
-        if GATED:
-            pairs = tl.permute(tl.reshape(acc, [BLOCK_N // 2, 2, BLOCK_M]), [0, 2, 1])
-            gate, up = tl.split(pairs)
-            y = gate / (1.0 + tl.exp(-gate)) * up
-            width = num_outputs // 2
-            out_cols = tile * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
+            acc += offset.to(tl.float32)[:, None]
+        if HEAD_DIM > 0:
+            finish_heads(
+                acc, tile, rows, live, row_slots, cos, sin, head_norm, out, keys, values, head_eps,
+                NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, HAS_HEAD_NORM, BLOCK_M,
+            )  # fmt: skip
         else:
             y = acc
-            width = num_outputs
-            out_cols = cols
-        at_out = rows.to(tl.int64)[None, :] * width + out_cols[:, None]
-        out_mask = live[None, :] & (out_cols < width)[:, None]
-        if HAS_RESIDUAL:
-            y += tl.load(residual + at_out, mask=out_mask, other=0.0).to(tl.float32)
-        rounded = y.to(out.dtype.element_ty)
-        tl.store(out + at_out, rounded, mask=out_mask)
-        if GIVES_SQUARES:
-            exact = tl.where(out_mask, rounded.to(tl.float32), 0.0)
-            tl.store(squares_out + tile * MAX_ROWS + rows, tl.sum(exact * exact, axis=0))
+            if GATED:
+                pairs = tl.permute(tl.reshape(acc, [BLOCK_N // 2, 2, BLOCK_M]), [0, 2, 1])
+                gate, up = tl.split(pairs)
+                y = gate / (1.0 + tl.exp(-gate)) * up
+            if HAS_RESIDUAL:
+                y += before.to(tl.float32)
+            rounded = y.to(out.dtype.element_ty)
+            tl.store(out + at_out, rounded, mask=out_mask)
+            if GIVES_SQUARES:
+                exact = tl.where(out_mask, rounded.to(tl.float32), 0.0)
+                tl.store(squares_out + tile * MAX_ROWS + rows, tl.sum(exact * exact, axis=0))
 
 
 @dataclass(slots=True)
@@ -115,11 +148,6 @@ class RowSquares:
     def on(cls, device: torch.device) -> RowSquares:
         return cls(torch.zeros(cls.MOST_PARTS, MAX_ROWS, dtype=torch.float32, device=device))
 
-    def measure(self, x: torch.Tensor) -> None:
-        """As if x, [M <= MAX_ROWS, width], had just been written."""
-        self.parts[0, : x.shape[0]] = x.float().pow(2).sum(-1)
-        self.count = 1
-
 
 class SmallLinear:
     """One layer's weights and scratch, for at most MAX_ROWS rows.
@@ -131,11 +159,11 @@ class SmallLinear:
 
     def __init__(
         self, weight: torch.Tensor, *, bias: torch.Tensor | None = None, eps: float | None = None,
-        norm_weight: torch.Tensor | None = None, gated: bool = False, tiling: Tiling | None = None,
+        norm_weight: torch.Tensor | None = None, gated: bool = False, head_dim: int = 0, tiling: Tiling | None = None,
     ) -> None:  # fmt: skip
         self.weight, self.bias, self.gated, self.eps, self.norm_weight = weight, bias, gated, eps, norm_weight
         self.num_outputs, self.num_inputs = weight.shape
-        self.tiling = tiling or choose_tiling(self.num_outputs, self.num_inputs)
+        self.tiling = tiling or choose_tiling(self.num_outputs, self.num_inputs, head_dim)
         self.num_tiles = triton.cdiv(self.num_outputs, self.tiling.block_n)
         parts = self.num_tiles * self.tiling.split_k if self.tiling.split_k > 1 else 0
         self._partials = weight.new_empty(max(1, parts * self.tiling.block_n * MAX_ROWS), dtype=torch.float32)
@@ -147,23 +175,30 @@ class SmallLinear:
 
     def __call__(
         self, x: torch.Tensor, out: torch.Tensor, *, squares: RowSquares | None = None,
-        residual: torch.Tensor | None = None,
+        residual: torch.Tensor | None = None, heads: HeadTargets | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """x: [M, num_inputs] contiguous, M <= MAX_ROWS; out: [M, num_results], any float dtype; residual may be out.
 
-        squares: with a norm, those of x; with a residual, where those of the result are left.
+        squares: with a norm, those of x; with a residual, where those of the result are left. heads: the outputs are
+        those of a QKV product, finished as finish_heads does; out takes the queries, [M, num_heads * head_dim].
         """
         tiling, num_rows = self.tiling, x.shape[0]
+        assert heads is None or tiling.block_n == heads.shape.head_dim, "a tile of outputs is one head"
         gives_squares = residual is not None and squares is not None
         assert self.eps is None or (squares is not None and residual is None), "a norm needs the squares of its input"
         parts = None if squares is None else squares.parts
         _linear_kernel[(self.num_tiles, tiling.split_k)](
             x, self.weight, out, self.bias, self.norm_weight, residual, parts, parts, self._partials, self._arrivals,
-            num_rows, self.num_outputs, 0 if squares is None else squares.count, self.num_inputs, self.eps or 0.0,
+            num_rows, self.num_outputs, 0 if squares is None else squares.count, *_head_tensors(heads),
+            self.num_inputs, self.eps or 0.0,
             HAS_NORM=self.eps is not None, HAS_NORM_WEIGHT=self.norm_weight is not None,
             HAS_BIAS=self.bias is not None, HAS_RESIDUAL=residual is not None, GIVES_SQUARES=gives_squares,
             MOST_SQUARES=triton.next_power_of_2(max(1, 0 if squares is None else squares.count)), MAX_ROWS=MAX_ROWS,
-            GATED=self.gated,
+            GATED=self.gated, HEAD_DIM=0 if heads is None else heads.shape.head_dim,
+            NUM_HEADS=0 if heads is None else heads.shape.num_heads,
+            NUM_KV_HEADS=1 if heads is None else heads.shape.num_kv_heads,
+            HAS_HEAD_NORM=heads is not None and heads.layer.query_norm is not None,
+            head_eps=0.0 if heads is None else heads.layer.eps,
             BLOCK_M=16 if num_rows <= 16 else MAX_ROWS, BLOCK_N=tiling.block_n, BLOCK_K=tiling.block_k,
             SPLIT_K=tiling.split_k, num_warps=tiling.num_warps,
             num_stages=tiling.num_stages if num_rows <= 16 else min(4, tiling.num_stages),
@@ -185,8 +220,20 @@ class SmallLinear:
         return y if residual is None else y + residual.float()
 
 
-def choose_tiling(num_outputs: int, num_inputs: int) -> Tiling:
-    """Enough programs to keep every multiprocessor's loads in flight; see tests/bench/tune_linear.py."""
+def _head_tensors(heads: HeadTargets | None) -> tuple[torch.Tensor | None, ...]:
+    if heads is None:
+        return (None,) * 6
+    layer = heads.layer
+    return heads.slots, heads.rotations, layer.keys, layer.values, layer.query_norm, layer.key_norm
+
+
+def choose_tiling(num_outputs: int, num_inputs: int, head_dim: int = 0) -> Tiling:
+    """Enough programs to keep every multiprocessor's loads in flight; see tests/bench/tune_linear.py.
+
+    head_dim: each tile must be one head.
+    """
+    if head_dim:
+        return Tiling(head_dim, 128 if head_dim <= 128 else 64, 2 if num_inputs % 256 == 0 else 1, num_stages=5)
     if num_outputs >= 12_000:
         return Tiling(64, 128, 1, num_stages=3)
     if num_outputs >= 3_000 and num_inputs % 512 == 0:

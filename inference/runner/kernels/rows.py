@@ -5,6 +5,8 @@ All of a row's state lies in one int32 arena, so that a write of any kind is (wh
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -35,34 +37,83 @@ def scatter(arena: torch.Tensor, staged: torch.Tensor, num_writes: int) -> None:
 
 @triton.jit
 def _gather_kernel(
-    row_ids, token_ids, token_stride, lengths, embedding, hidden, positions, squares,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    row_ids, token_ids, token_stride, lengths, block_table, table_stride, cos_sin, embedding, hidden, positions, slots,
+    rotations, tables, squares, WIDTH: tl.constexpr, WIDTH_POW2: tl.constexpr, HEAD_DIM: tl.constexpr,
+    HEAD_POW2: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
     row = tl.load(row_ids + index).to(tl.int64)
     position = tl.load(lengths + row)
     token = tl.load(token_ids + row * token_stride + position).to(tl.int64)
+    block = tl.load(block_table + row * table_stride + position // BLOCK_SIZE)
     tl.store(positions + index, position)
+    tl.store(slots + index, block * BLOCK_SIZE + position % BLOCK_SIZE)
     offsets = tl.arange(0, BLOCK)
-    mask = offsets < WIDTH
-    values = tl.load(embedding + token * WIDTH + offsets, mask=mask, other=0.0)
-    tl.store(hidden + index * WIDTH + offsets, values, mask=mask)
+    for start in range(0, position // BLOCK_SIZE + 1, BLOCK):
+        mask = start + offsets <= position // BLOCK_SIZE
+        ids = tl.load(block_table + row * table_stride + start + offsets, mask=mask)
+        tl.store(tables + index * table_stride + start + offsets, ids, mask=mask)
+    dims = tl.arange(0, HEAD_POW2)
+    turns = tl.load(cos_sin + position.to(tl.int64) * HEAD_DIM + dims, mask=dims < HEAD_DIM)
+    tl.store(rotations + index * HEAD_DIM + dims, turns, mask=dims < HEAD_DIM)
+    wide = tl.arange(0, WIDTH_POW2)
+    values = tl.load(embedding + token * WIDTH + wide, mask=wide < WIDTH, other=0.0)
+    tl.store(hidden + index * WIDTH + wide, values, mask=wide < WIDTH)
     exact = values.to(tl.float32)
     tl.store(squares + index, tl.sum(exact * exact, axis=0))
 
 
-def gather_decode(
-    row_ids: torch.Tensor, token_ids: torch.Tensor, lengths: torch.Tensor, embedding: torch.Tensor,
-    hidden: torch.Tensor, positions: torch.Tensor, squares: RowSquares,
+@dataclass(frozen=True, slots=True)
+class RowInputs:
+    """What a step of one token a row computes with, gathered from the rows.
+
+    hidden: [B, width]; positions, slots (block * block_size + offset): [B] int32; rotations: [B, head_dim] float32,
+    cosines, then sines; tables: [B, max_blocks] int32, the rows' block tables up to their newest token; squares: those
+    of hidden.
+    """
+
+    hidden: torch.Tensor
+    positions: torch.Tensor
+    slots: torch.Tensor
+    rotations: torch.Tensor
+    tables: torch.Tensor
+    squares: RowSquares
+
+    @classmethod
+    def empty(cls, num_rows: int, embedding: torch.Tensor, block_table: torch.Tensor, head_dim: int) -> RowInputs:
+        return cls(
+            hidden=embedding.new_empty(num_rows, embedding.shape[1]),
+            positions=block_table.new_zeros(num_rows),
+            slots=block_table.new_zeros(num_rows),
+            rotations=block_table.new_zeros((num_rows, head_dim), dtype=torch.float32),
+            tables=block_table.new_zeros(num_rows, block_table.shape[1]),
+            squares=RowSquares.on(embedding.device),
+        )
+
+    def first(self, batch: int) -> RowInputs:
+        """Views of the first rows."""
+        return RowInputs(
+            self.hidden[:batch], self.positions[:batch], self.slots[:batch], self.rotations[:batch],
+            self.tables[:batch], self.squares,
+        )  # fmt: skip
+
+
+def gather_rows(
+    row_ids: torch.Tensor, token_ids: torch.Tensor, lengths: torch.Tensor, block_table: torch.Tensor, block_size: int,
+    cos_sin: torch.Tensor, embedding: torch.Tensor, into: RowInputs,
 ) -> None:  # fmt: skip
-    """The newest token of each row, embedded, and where it stands.
+    """The newest token of each row, embedded, and where it stands; one program a row.
 
     row_ids: [B] int32; token_ids: [max_rows, stride] int32; lengths: [max_rows] int32, tokens in the cache;
-    hidden: [B, width], positions: [B] int32 and squares (B <= MAX_ROWS or unused) are written. One program a row.
+    block_table: [max_rows, max_blocks] int32; cos_sin: [max_model_len, head_dim] float32. B <= MAX_ROWS, or squares
+    are not used.
     """
-    width = embedding.shape[1]
+    width, head_dim = embedding.shape[1], cos_sin.shape[1]
+    assert into.tables.stride(0) == block_table.stride(0), "tables are copies of the rows' block tables"
     _gather_kernel[(row_ids.shape[0],)](
-        row_ids, token_ids, token_ids.stride(0), lengths, embedding, hidden, positions, squares.parts,
-        WIDTH=width, BLOCK=triton.next_power_of_2(width), num_warps=4,
+        row_ids, token_ids, token_ids.stride(0), lengths, block_table, block_table.stride(0), cos_sin, embedding,
+        into.hidden, into.positions, into.slots, into.rotations, into.tables, into.squares.parts,
+        WIDTH=width, WIDTH_POW2=triton.next_power_of_2(width), HEAD_DIM=head_dim,
+        HEAD_POW2=triton.next_power_of_2(head_dim), BLOCK_SIZE=block_size, BLOCK=256, num_warps=4,
     )  # fmt: skip
-    squares.count = 1
+    into.squares.count = 1

@@ -21,6 +21,10 @@ RULES: dict[str, tuple[tuple[str, ...], tuple[str, ...] | None]] = {
     "inference.runner": (
         ("inference.paged_kv", "inference.runner", *INFERENCE_DATA), ("asyncio", "starlette", "uvicorn", "websockets"),
     ),
+    "inference.grammar": (
+        ("inference.grammar", "inference.errors", "stream_parser"),
+        (*NO_TORCH, "tokenizers", "asyncio", "starlette", "uvicorn", "websockets"),
+    ),
     "inference": (("inference", "stream_parser"), ("starlette", "uvicorn", "websockets")),
     "gateway.protocols": (
         ("gateway.protocols", "gateway.types", "gateway.errors", "stream_parser", "inference.types"),

@@ -1,0 +1,101 @@
+"""Sources to matchers for one model's vocabulary, by llguidance (ADR 0006). The only modules that know the library
+are this one, `matcher`, `vocabulary`, and the two that borrow its regex and GBNF translations.
+
+Compiling releases the GIL and is bounded by the library's limits; compiled grammars are kept, the least used go first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from llguidance import LLMatcher, LLParserLimits
+
+from inference.grammar.errors import GrammarError, GrammarTooComplex
+from inference.grammar.matcher import CompiledSource, Matcher
+from inference.grammar.source import GrammarSource
+from inference.grammar.vocabulary import Vocabulary
+
+_MAX_SOURCE_CHARS = 4_000_000
+# What one grammar may cost: about 20 ms of lexer building, 15 ms a mask at worst, some 100 MB.
+_LIMITS = LLParserLimits(
+    initial_lexer_fuel=1_000_000,
+    step_lexer_fuel=200_000,
+    step_max_items=50_000,
+    max_items_in_row=2_000,
+    max_lexer_states=100_000,
+    max_grammar_size=500_000,
+    verbose_errors=False,
+)
+
+
+class GrammarCompiler:
+    """Thread-safe. One a model; holds `cache_size` compiled grammars and the threads that compile."""
+
+    def __init__(self, vocabulary: Vocabulary, *, cache_size: int = 256, num_threads: int = 2) -> None:
+        self.vocabulary = vocabulary
+        self._cache: OrderedDict[GrammarSource, CompiledSource] = OrderedDict()
+        self._cache_size = cache_size
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="grammar")
+
+    @classmethod
+    def from_folder(cls, folder: Path, vocab_size: int, end_token_ids: Sequence[int]) -> GrammarCompiler:
+        """For a checkpoint's folder, whose tokenizer.json exists. vocab_size: of the model's logits."""
+        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        return cls(Vocabulary.from_tokenizer_json(text, vocab_size, end_token_ids))
+
+    def check(self, source: GrammarSource, timeout_s: float = 2.0) -> None:
+        """Compile ahead of its use, in a thread of ours. Blocks the calling thread for at most `timeout_s`.
+
+        Raises GrammarError, or GrammarTooComplex past the limits; then the source is good for nothing.
+        """
+        try:
+            self._threads.submit(self._compiled, source).result(timeout_s)
+        except TimeoutError:
+            message = f"the grammar takes longer than {timeout_s:g} s to compile. Simplify the schemas."
+            raise GrammarTooComplex("", message) from None
+
+    def matcher(self, source: GrammarSource) -> Matcher:
+        """A matcher at the beginning. Microseconds for a source that was checked. Raises GrammarError."""
+        return Matcher(self._compiled(source))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _compiled(self, source: GrammarSource) -> CompiledSource:
+        with self._lock:
+            found = self._cache.get(source)
+            if found is not None:
+                self._cache.move_to_end(source)
+                return found
+        compiled = CompiledSource(self.vocabulary, source, self._prototype(source.lark) if source.lark else None)
+        with self._lock:
+            self._cache[source] = compiled
+            while len(self._cache) > self._cache_size:
+                self._cache.popitem(last=False)
+        return compiled
+
+    def _prototype(self, lark: str) -> LLMatcher:
+        if len(lark) > _MAX_SOURCE_CHARS:
+            raise GrammarTooComplex("", "the schemas make too large a grammar. Simplify them.")
+        grammar = LLMatcher.grammar_from_lark(lark)
+        matcher = LLMatcher(self.vocabulary.tokenizer, grammar, log_level=0, limits=_LIMITS)
+        if matcher.is_error():
+            raise _error(matcher.get_error())
+        # The first mask builds most of the lexer, and finds what only it can find too large.
+        matcher.compute_bitmask()
+        if matcher.is_error():
+            raise _error(matcher.get_error())
+        return matcher
+
+
+def _error(message: str) -> GrammarError:
+    first = message.strip().splitlines()[0] if message.strip() else "unknown"
+    words = ("fuel", "too complex", "too many", "limit", "too large", "size")
+    if any(word in message.lower() for word in words):
+        return GrammarTooComplex("", f"the schemas make too complex a grammar ({first:.200}). Simplify them.")
+    return GrammarError("", f"the grammar cannot be compiled: {first:.300}")

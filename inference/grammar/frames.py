@@ -1,0 +1,276 @@
+"""Where a dialect's reasoning, calls and answer stand: flat spans, or routed messages.
+
+Both frames answer the same questions, for `build` to put together. Knows nothing of policies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from inference.grammar.calls import CallWriter, Expression, Piece, ReadTool, joined
+from inference.grammar.errors import DialectNotConstrainable
+from inference.grammar.lark import LarkWriter, either, quoted, regex, sequence
+from inference.grammar.policy import Bounds
+from inference.grammar.raw_text import escaped, without
+from inference.grammar.source import Trigger
+from stream_parser.dialect import Call, Dialect, JsonCall, Messages, PythonCalls, Route, Span
+from stream_parser.patterns import plain
+
+_BLANKS = r"/[ \n]{1,4}/"
+
+
+class Frame(Protocol):
+    """One dialect's frame in one grammar. Expressions begin where the prompt left the model."""
+
+    closes_reasoning: str  # as the model writes it; "" if it has no reasoning, or nothing closes it
+    reasoning_opens: tuple[str, ...]
+    reasoning_closes: tuple[str, ...]
+
+    def thinking(self, *, opened: bool) -> str:
+        """Reasoning and what parts it from the rest; "" if the dialect has none. opened: by the prompt."""
+
+    def calls(self, tools: Sequence[ReadTool], *, parallel: bool) -> str:
+        """All calls of one answer. Raises DialectNotConstrainable."""
+
+    def answer(self, text: str) -> str:
+        """The visible text, given as an expression, with what stands around it."""
+
+    def triggers(self, tools: Sequence[ReadTool]) -> tuple[Trigger, ...]:
+        """What begins calls in free text."""
+
+    def marks(self) -> tuple[str, ...]:
+        """Markers that never stand in text without a call."""
+
+
+def frame_of(writer: LarkWriter, dialect: Dialect, bounds: Bounds, end_tokens: Collection[str]) -> Frame:
+    if dialect.messages is not None:
+        return MessageFrame(writer, dialect, dialect.messages, bounds, end_tokens)
+    return SpanFrame(writer, dialect, bounds, end_tokens)
+
+
+class SpanFrame:
+    def __init__(self, writer: LarkWriter, dialect: Dialect, bounds: Bounds, end_tokens: Collection[str]) -> None:
+        self._writer = writer
+        self._dialect = dialect
+        self._bounds = bounds
+        self._end_tokens = end_tokens
+        span = dialect.reasoning[0] if dialect.reasoning else Span()
+        self._span = span
+        self.reasoning_opens = tuple(plain(opener) for opener in (*span.opens, *span.bare_opens))
+        self.reasoning_closes = tuple(plain(closer) for closer in span.closes)
+        self.closes_reasoning = span.before_close + plain(span.closes[0]) + span.after_close if span.closes else ""
+
+    def thinking(self, *, opened: bool) -> str:
+        if not self.reasoning_closes:
+            return ""
+        opens = "" if opened else either([self._writer.literal(opener) for opener in self.reasoning_opens])
+        closes = closed_text(self._writer, self.reasoning_closes, self.marks())
+        return sequence([opens, closes, f"({self._writer.terminal(_BLANKS)})?"])
+
+    def calls(self, tools: Sequence[ReadTool], *, parallel: bool) -> str:
+        call = self._call()
+        writer = CallWriter(self._writer, self._dialect, call, self._bounds, self._end_tokens)
+        calls = writer.calls(tools, parallel=parallel)
+        if not self._dialect.sections:
+            return calls
+        section = self._dialect.sections[0]
+        opens = [plain(opener) for opener in section.opens]
+        ways = [self._writer.literal(opener + section.after_open) for opener in opens if opens[0].endswith(opener)]
+        closer = plain(section.closes[0])
+        # In two literals: the separator between calls may begin as they do.
+        ends = ("", "") if closer in self._end_tokens else (section.after_open, closer)
+        return sequence([either(ways), calls, *map(self._writer.literal, ends)])
+
+    def answer(self, text: str) -> str:
+        if not self._dialect.answer:
+            return text
+        span = self._dialect.answer[0]
+        if not span.opens:
+            return text
+        closer = plain(span.closes[0]) if span.closes else ""
+        end = "" if closer in self._end_tokens else span.before_close + closer
+        ways = [self._writer.literal(plain(opener) + span.after_open) for opener in span.opens]
+        return sequence([f"({either(ways)})?", text, f"({self._writer.literal(end)})?" if end else ""])
+
+    def triggers(self, tools: Sequence[ReadTool]) -> tuple[Trigger, ...]:
+        call = self._call()
+        opens = self._dialect.sections[0].opens if self._dialect.sections else call.opens
+        if opens:
+            return tuple(Trigger(plain(opener), plain(opens[0])) for opener in opens)
+        anchored = call.anchor != "anywhere"
+        if call.heads:
+            head = plain(call.heads[0])
+            lead = head[: head.index("{")] if "{" in head else head
+            if lead:
+                return (Trigger(lead, lead, anchored),)
+            texts = [head.replace("{name}", tool.name) for tool in tools]
+        else:
+            texts = [_bare_opening(call, tool, self._bounds) for tool in tools]
+        return tuple(Trigger(text, text, anchored) for text in texts)
+
+    def marks(self) -> tuple[str, ...]:
+        found = [opener for section in self._dialect.sections for opener in section.opens]
+        for call in self._dialect.calls:
+            found += call.opens
+            found += [head[: head.index("{")] for head in call.heads if "{" in head]
+        return tuple(dict.fromkeys(plain(mark) for mark in found if len(mark.strip()) > 2))
+
+    def _call(self) -> Call:
+        if not self._dialect.calls:
+            raise DialectNotConstrainable(
+                "tools", f"the {self._dialect.name} syntax, which this model was found to write, has no calls."
+            )
+        return self._dialect.calls[0]
+
+
+class MessageFrame:
+    def __init__(
+        self, writer: LarkWriter, dialect: Dialect, messages: Messages, bounds: Bounds, end_tokens: Collection[str]
+    ) -> None:
+        self._writer = writer
+        self._dialect = dialect
+        self._messages = messages
+        self._bounds = bounds
+        self._end_tokens = end_tokens
+        self._start = messages.starts[0]
+        route = next((r for r in messages.routes if r.to == "reasoning" and r.render), None)
+        end = messages.ends[0] if messages.ends else ""
+        self.reasoning_opens: tuple[str, ...] = (route.render + plain(messages.message),) if route else ()
+        self.reasoning_closes: tuple[str, ...] = (end,) if route and end else ()
+        self.closes_reasoning = end + self._start if route and end else ""
+
+    def thinking(self, *, opened: bool) -> str:
+        if not self.reasoning_closes:
+            return ""
+        opens = "" if opened else self._writer.literal(self.reasoning_opens[0])
+        closes = closed_text(self._writer, self.reasoning_closes, ())
+        return sequence([opens, closes, self._writer.literal(self._start)])
+
+    def calls(self, tools: Sequence[ReadTool], *, parallel: bool) -> str:
+        messages = self._messages
+        if messages.body is None:
+            spans = SpanFrame(self._writer, replace(self._dialect, messages=None), self._bounds, self._end_tokens)
+            route = next(r for r in messages.routes if r.to == "calls" and r.render)
+            header = self._writer.literal(route.render + plain(messages.message))
+            return sequence([header, spans.calls(tools, parallel=parallel), self._end()])
+        end = self._call_end()
+        one = self._writer.rule(either([self._call(tool) for tool in tools]))
+        if not parallel or end in self._end_tokens or self._bounds.calls == 1:
+            return sequence([one, self._writer.literal("" if end in self._end_tokens else end)])
+        more = sequence([self._writer.literal(end + self._start), one])
+        return sequence([one, f"({more}){{0,{self._bounds.calls - 1}}}", self._writer.literal(end)])
+
+    def answer(self, text: str) -> str:
+        route = next(r for r in self._messages.routes if r.to == "content" and r.render)
+        return sequence([self._writer.literal(route.render + plain(self._messages.message)), text, self._end()])
+
+    def triggers(self, tools: Sequence[ReadTool]) -> tuple[Trigger, ...]:
+        messages = self._messages
+        if messages.body is None:
+            route = next(r for r in messages.routes if r.to == "calls" and r.render)
+            return (Trigger(route.render, route.render),)
+        render = self._call_route().render
+        lead = render[: render.index("{name}")]
+        if lead:
+            return (Trigger(lead, lead),)
+        texts = [render.replace("{name}", tool.name) + plain(messages.message) for tool in tools]
+        return tuple(
+            trigger
+            for text in texts
+            for trigger in (Trigger(self._start + text, text), Trigger(text, text, line_start=True))
+        )
+
+    def marks(self) -> tuple[str, ...]:
+        """The texts of the headers that lead to calls."""
+        routes = [r for r in self._messages.routes if r.to in ("call", "calls") and r.render]
+        leads = [route.render.split("{name}")[0] for route in routes]
+        texts = [piece for lead in leads for piece, special in self._writer.pieces(lead) if not special]
+        return tuple(text for text in texts if len(text.strip()) > 2)
+
+    def _call(self, tool: ReadTool) -> str:
+        messages = self._messages
+        assert messages.body is not None
+        call = Call(messages.body, closes=messages.ends)
+        body = CallWriter(self._writer, self._dialect, call, self._bounds, self._end_tokens).body(tool, messages.body)
+        header = self._call_route().render.replace("{name}", tool.name) + plain(messages.message)
+        pieces: list[Piece] = [header, Expression(body)]
+        return joined(self._writer, pieces)
+
+    def _call_route(self) -> Route:
+        return next(route for route in self._messages.routes if route.to == "call")
+
+    def _call_end(self) -> str:
+        ends = self._messages.ends
+        return next((end for end in ends if "call" in end), ends[0] if ends else "")
+
+    def _end(self) -> str:
+        """The marker behind a message, unless the turn's end stands for it."""
+        end = self._messages.ends[0] if self._messages.ends else ""
+        return f"({self._writer.literal(end)})?" if end and end not in self._end_tokens else ""
+
+
+def closed_text(writer: LarkWriter, closes: Sequence[str], marks: Sequence[str]) -> str:
+    """Text up to one of `closes`, without any of `marks` before."""
+    special = [closer for closer in closes if writer.has_special(closer)]
+    texts = [closer for closer in closes if closer not in special]
+    banned = [*texts, *(mark for mark in marks if not writer.has_special(mark))]
+    unit, rest = without(banned)
+    if texts:
+        ending = "|".join(escaped(closer) for closer in texts)
+        options = [writer.terminal(regex(f"{unit}*{rest}(?:{ending})"))]
+    else:
+        options = []
+    if special:
+        text = writer.terminal(regex(f"{unit}+{rest}" if not rest else f"(?:{unit}+{rest}|{rest[:-1]}+)"))
+        options.append(sequence([f"({text})?", either([writer.literal(closer) for closer in special])]))
+    return either(options)
+
+
+def _bare_opening(call: Call, tool: ReadTool, bounds: Bounds) -> str:
+    match call.body:
+        case JsonCall(shape=shape, name_keys=keys):
+            colon = ":" if bounds.compact_json else ": "
+            return ("[" if shape == "array" else "") + f'{{"{keys[0]}"{colon}"{tool.name}"'
+        case PythonCalls(brackets=brackets):
+            return ("[" if brackets else "") + f"{tool.name}("
+        case _:
+            return tool.name
+
+
+def bare_call_patterns(dialect: Dialect, names: Sequence[str]) -> list[str]:
+    """Regexes of what begins calls that have no marker, by the tools' names."""
+    any_name = "(?:" + "|".join(escaped(name) for name in names) + ")"
+    found = []
+    for call in dialect.calls:
+        if call.opens or (call.heads and not call.heads[0].startswith("{name}")):
+            continue
+        match call.body:
+            case JsonCall(name_keys=keys):
+                found.append(rf'"(?:{"|".join(map(re.escape, keys))})"\s*:\s*"{any_name}"')
+            case PythonCalls():
+                found.append(rf"{any_name}\(")
+            case _:
+                found.append(rf"{any_name}\s*\n\s*\{{")
+    return list(dict.fromkeys(found))
+
+
+def free_text(writer: LarkWriter, marks: Sequence[str], patterns: Sequence[str], specials: Collection[int]) -> str:
+    """Any text in which no mark stands and no pattern is found, among special tokens that may stand there."""
+    found = [*(escaped(mark) for mark in marks), *patterns]
+    text = regex("(?s:.+)") + (" & ~" + regex(f"(?s:.*)(?:{'|'.join(found)})(?s:.*)") if found else "")
+    lexeme = writer.terminal(text)
+    if not specials:
+        return f"({lexeme})?"
+    # No two lexemes side by side: a mark could stand across them.
+    tokens = f"<[{','.join(map(str, sorted(specials)))}]>"
+    return f"({lexeme})? ({tokens} ({lexeme})?)*"
+
+
+def choice(texts: Sequence[str], writer: LarkWriter) -> str:
+    """One of the texts, as text."""
+    filled = [quoted(text) for text in dict.fromkeys(texts) if text]
+    expression = writer.terminal(" | ".join(filled)) if filled else ""
+    return f"({expression})?" if "" in texts and expression else expression

@@ -1,0 +1,127 @@
+"""Regular expressions of JSON Schema's `pattern` and `format`, brought to what the grammar's lexer reads.
+
+Its regexes are whole matches over Rust's syntax, without look-around, back-references or anchors. `pattern` is searched
+for, in JavaScript's syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from llguidance import regex_to_lark
+
+_ANY = "(?s:.*)"
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9\-]{0,20}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9\-]{0,20}[A-Za-z0-9])?){0,5}"
+_DATE = (
+    r"(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    r"|02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
+)
+_TIME = (
+    r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:[Zz]|[+\-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
+_GROUP = r"[0-9A-Fa-f]{1,4}"
+_IPV6 = "|".join(
+    [
+        rf"(?:{_GROUP}:){{7}}{_GROUP}",
+        *(rf"(?:{_GROUP}:){{0,{left - 1}}}{_GROUP}::(?:{_GROUP}:){{0,{6 - left}}}{_GROUP}" for left in range(1, 7)),
+        rf"(?:{_GROUP}:){{0,6}}{_GROUP}::",
+        rf"::(?:(?:{_GROUP}:){{0,6}}{_GROUP})?",
+    ]
+)
+_URI_CHARS = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})"
+_DURATION_TIME = r"T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?|[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S)"
+
+# Whole strings; RFC 3339, 5321 (the usual part), 1123, 2673, 4291 (no embedded IPv4), 9562, 3986 (with an authority).
+FORMATS: Mapping[str, str] = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}[Tt]{_TIME}",
+    "duration": (
+        r"P(?:[0-9]{1,9}W|(?:[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?|[0-9]{1,9}M(?:[0-9]{1,9}D)?|[0-9]{1,9}D)"
+        rf"(?:{_DURATION_TIME})?|{_DURATION_TIME})"
+    ),
+    "email": rf"[A-Za-z0-9!#$%&*+/=?^_{{|}}~\-]{{1,32}}(?:\.[A-Za-z0-9!#$%&*+/=?^_{{|}}~\-]{{1,32}}){{0,3}}@{_HOST}",
+    "hostname": _HOST,
+    "ipv4": _IPV4,
+    "ipv6": f"(?:{_IPV6})",
+    "uuid": r"[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}",
+    "uri": rf"[A-Za-z][A-Za-z0-9+.\-]{{0,15}}://{_HOST}(?::[0-9]{{1,5}})?(?:/{_URI_CHARS}{{0,500}})?"
+    rf"(?:\?{_URI_CHARS}{{0,200}})?(?:#{_URI_CHARS}{{0,100}})?",
+}
+
+_UNSUPPORTED = (
+    (re.compile(r"(?<!\\)(?:\\\\)*\(\?(?:=|!|<=|<!)"), "look-around"),
+    (re.compile(r"(?<!\\)(?:\\\\)*\\(?:[1-9]|k<)"), "back-references"),
+    (re.compile(r"(?<!\\)(?:\\\\)*\\[bB]"), "word boundaries"),
+)
+_MAX_PATTERN = 4096
+
+
+def pattern_fault(pattern: str) -> str:
+    """What in `pattern` no grammar can enforce, "" if nothing is known to."""
+    if len(pattern) > _MAX_PATTERN:
+        return f"is longer than {_MAX_PATTERN} characters"
+    without_classes = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", lambda m: m[0] if m[0][0] == "\\" else "[]", pattern)
+    for fault, name in _UNSUPPORTED:
+        if fault.search(without_classes):
+            return f"uses {name}, which a grammar cannot follow"
+    if _inner_anchor(without_classes):
+        return "has an anchor inside; ^ and $ may stand only at the ends of an alternative"
+    try:
+        re.compile(pattern.replace("(?<", "(?P<"))
+    except re.error:
+        # JavaScript knows \p{…} and \u{…}, Python does not; the lexer will say.
+        return "" if re.search(r"\\[pPuc]", pattern) else "is no regular expression"
+    return ""
+
+
+def whole_pattern(pattern: str) -> str:
+    """A regex that matches whole the strings in which `pattern` is found."""
+    return "(?:" + "|".join(_whole_alternative(option) for option in _alternatives(pattern)) + ")"
+
+
+def _whole_alternative(pattern: str) -> str:
+    starts = pattern.startswith("^")
+    ends = pattern.endswith("$") and not re.search(r"(?<!\\)(?:\\\\)*\\\$\Z", pattern)
+    inner = pattern[1 if starts else 0 : -1 if ends else None]
+    return ("" if starts else _ANY) + f"(?:{_rust(inner)})" + ("" if ends else _ANY)
+
+
+def _rust(pattern: str) -> str:
+    """JavaScript's escapes in Rust's spelling; \\d and \\w are ASCII there."""
+    spelled = re.sub(r"\\u([0-9A-Fa-f]{4})", r"\\x{\1}", pattern)
+    spelled = re.sub(r"\\u\{([0-9A-Fa-f]+)\}", r"\\x{\1}", spelled)
+    spelled = re.sub(r"\\c([A-Za-z])", lambda m: rf"\x{ord(m[1].upper()) - 64:02x}", spelled)
+    return regex_to_lark(spelled.replace("[^]", r"(?s:.)"), use_ascii="dw").replace(r"\/", "/")
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The pattern cut at its outermost bars."""
+    found, depth, start, in_class, pos = [], 0, 0, False, 0
+    while pos < len(pattern):
+        char = pattern[pos]
+        if char == "\\":
+            pos += 1
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+        elif char in "()":
+            depth += 1 if char == "(" else -1
+        elif char == "|" and depth == 0:
+            found.append(pattern[start:pos])
+            start = pos + 1
+        pos += 1
+    return [*found, pattern[start:]]
+
+
+def _inner_anchor(pattern: str) -> bool:
+    for option in _alternatives(pattern):
+        inner = re.sub(r"\\.", "", option)
+        inner = inner.removeprefix("^").removesuffix("$")
+        if "^" in inner or "$" in inner:
+            return True
+    return False

@@ -116,6 +116,14 @@ class RequestTooLarge(GatewayError):
     code = "request_too_large"
 
 
+class FailedDependency(GatewayError):
+    """The request is fine, but what it was to follow has failed (RFC 4918, section 11.4)."""
+
+    status = 424
+    type = "invalid_request_error"
+    code = "previous_turn_failed"
+
+
 class WebSocketOff(GatewayError):
     """Clients that know the status (RFC 9110, section 15.5.22) go on over HTTP."""
 

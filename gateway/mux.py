@@ -1,6 +1,6 @@
 """Many turns on one stream: their ids, lanes, credit and frames. A stream outlives the socket that carries it.
 
-Turns run in parallel; those that name a lane run one after the other within it. Frames are made when the socket's
+Turns run in parallel, those of a lane one after the other (gateway.native_lanes). Frames are made when the socket's
 writer asks for them, so while there is no socket, or a slow one, turns wait in their outboxes and nothing else does.
 Knows nothing of sockets: `on_wake` tells whoever writes that frames are ready.
 """
@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from gateway.config import GatewayConfig
 from gateway.errors import GatewayError, InvalidRequest, Overloaded, TooManyTurns
-from gateway.outbox import Outbox
+from gateway.native_lanes import Channel, Lanes
 from gateway.protocols import native
-from gateway.protocols.frames import TurnLabels
 from gateway.protocols.native_codec import Codec
 from gateway.replay import ReplayLog
 from gateway.sessions import SessionStore
@@ -35,32 +34,6 @@ class Finished:
     ended_s: float
 
 
-class Channel:
-    """One turn on a stream, from its turn.create to its last frame."""
-
-    def __init__(
-        self, stream: Stream, create: native.TurnCreate, request: native.NativeTurn, labels: TurnLabels
-    ) -> None:
-        config = stream.config
-        self.id = create.turn
-        self.lane = create.lane
-        self.request = request
-        self.labels = labels
-        self.encoder = native.NativeEncoder(create.turn, labels, request.turn.warnings, stream.codec)
-        self.outbox = Outbox(config.max_pending_chars, lambda: stream.wake(self), request.credit_chars)
-        self.replay = ReplayLog(config.max_replay_bytes)
-        self.live: LiveTurn | None = None
-        self.starving: asyncio.TimerHandle | None = None
-        self.is_ready = False
-        self.num_request_bytes = 0
-
-    def feed(self) -> None:
-        """Credit came, or is not what it waits for any more."""
-        if self.starving is not None:
-            self.starving.cancel()
-            self.starving = None
-
-
 class Stream:
     """owner: whose sessions its turns may continue. All methods belong to one event loop and none of them waits."""
 
@@ -75,7 +48,7 @@ class Stream:
         self._runner = runner
         self._sessions = sessions
         self._channels: dict[str, Channel] = {}
-        self._lanes: dict[str, deque[Channel]] = {}
+        self._lanes = Lanes()
         self._ready: deque[Channel] = deque()
         self._finished: OrderedDict[str, Finished] = OrderedDict()
         self._num_finished_bytes = 0
@@ -107,14 +80,16 @@ class Stream:
                 message = f"The requests of this connection's turns have {limit} bytes together, as many as it takes."
                 raise TooManyTurns(message, retry_after_s=1.0)
             request = native.decode_turn(create)
-            channel = Channel(self, create, request, self._runner.labels(request.turn, "turn_"))
+            labels = self._runner.labels(request.turn, "turn_")
+            channel = Channel(create, request, labels, self.config, self.codec, self.wake)
         except GatewayError as error:
             return self.codec.dump(native.turn_error(create.turn, error))
         self._forget(channel.id)
         channel.num_request_bytes = num_bytes
         self._num_request_bytes += num_bytes
         self._channels[channel.id] = channel
-        self._enter_lane(channel)
+        if self._lanes.enter(channel):
+            self._start(channel)
         return None
 
     def cancel(self, turn: str) -> None:
@@ -138,14 +113,6 @@ class Stream:
 
     # Lanes
 
-    def _enter_lane(self, channel: Channel) -> None:
-        if channel.lane is not None:
-            lane = self._lanes.setdefault(channel.lane, deque())
-            lane.append(channel)
-            if len(lane) > 1:
-                return
-        self._start(channel)
-
     def _start(self, channel: Channel) -> None:
         request = channel.request
         if request.session is None:
@@ -158,21 +125,29 @@ class Stream:
             return
         channel.live = self._runner.start(turn, channel.labels, channel.outbox, recorder)
 
-    def _leave(self, channel: Channel) -> None:
-        """Frees the id, and starts the lane's next turn if this one was its first."""
+    def _free_id(self, channel: Channel) -> None:
         channel.feed()
         del self._channels[channel.id]
         self._num_request_bytes -= channel.num_request_bytes
         self._finish(channel)
-        if channel.lane is None:
-            return
-        lane = self._lanes[channel.lane]
-        was_first = lane[0] is channel
-        lane.remove(channel)
-        if not lane:
-            del self._lanes[channel.lane]
-        elif was_first and not lane[0].outbox.is_closed:
-            self._start(lane[0])
+
+    def _leave_lane(self, channel: Channel) -> None:
+        following = self._lanes.leave(channel)
+        if following is not None:
+            self._start(following)
+
+    def _fail_dependents(self, channel: Channel, error: GatewayError) -> list[bytes]:
+        """The frame that says so, if there are any; each of them then has its own last frame."""
+        dependents = self._lanes.dependents(channel)
+        if not dependents:
+            return []
+        assert channel.lane is not None
+        assert channel.request.session is not None
+        failure = native.previous_turn_failed(channel.id, channel.request.session, error)
+        for dependent in dependents:
+            dependent.outbox.put(TurnFailed(failure))
+        turns = tuple(dependent.id for dependent in dependents)
+        return [self.codec.dump(native.lane_error(channel.lane, turns, failure))]
 
     # Frames
 
@@ -196,6 +171,9 @@ class Stream:
         channel.is_ready = False
         frames: list[bytes] = []
         if self._channels.get(channel.id) is not channel:
+            # Given up by its client. It is heard of no more, but its lane and its session wait for its end.
+            if channel.outbox.is_closed:
+                self._leave_lane(channel)
             return frames
         for item in channel.outbox.take():
             data = channel.encoder.data(item)
@@ -203,8 +181,11 @@ class Stream:
                 frames.append(data)
             if isinstance(item, (TurnDone, TurnFailed)):
                 self._keep(channel, frames)
+                if isinstance(item, TurnFailed):
+                    frames += self._fail_dependents(channel, item.error)
                 # Before the last frame is out: who reads it may use the id again.
-                self._leave(channel)
+                self._free_id(channel)
+                self._leave_lane(channel)
                 return frames
         self._keep(channel, frames)
         if not channel.outbox.is_empty and channel.starving is None:
@@ -290,9 +271,12 @@ class Stream:
 
     def _abandon(self, channel: Channel) -> None:
         """Cancels a turn of which the client is to hear no more."""
+        self._free_id(channel)
         if channel.live is not None:
             channel.live.stop()
-        self._leave(channel)
+        elif channel.is_waiting:
+            channel.outbox.put(TurnDone(Usage(0, 0)))
+        self.wake(channel)
 
     def stop_all(self) -> list[LiveTurn]:
         """Cancels every turn; wait for those that it returns."""

@@ -2,7 +2,7 @@
 
 The writer sends what each turn has, turn by turn and many frames at once, so a turn with much to say does not hold
 back the others; a client that reads slowly fills only its own outboxes. Errors stay as narrow as they can: a turn's,
-else the connection's, and the connection stays open.
+a lane's, else the connection's, and the connection stays open.
 """
 
 from __future__ import annotations

@@ -195,6 +195,9 @@ class NativeConnection:
                     await self._socket.send(turn.create_frame)
                 elif not turn.accept(frame):
                     self.forget(frame.turn)
+            case ErrorFrame(error=error, ended=(_, *_) as ended):
+                for turn_id in ended:
+                    self._end_turn(turn_id, error)
             case ErrorFrame(error=error):
                 # A stream that could not be resumed is followed by an error for each of its turns.
                 if error.code == "stream_not_found":
@@ -205,6 +208,13 @@ class NativeConnection:
                 self._is_going_away = True
             case Hello() | OtherFrame():
                 pass
+
+    def _end_turn(self, turn_id: str, error: APIError) -> None:
+        """Also where the turn's own last frame, which says the same, is lost with the socket."""
+        turn = self._turns.get(turn_id)
+        if turn is not None:
+            turn.fail(copy.copy(error))
+            self.forget(turn_id)
 
     def _refuse_unanswered(self, error: APIError) -> None:
         """An error that names no turn can only be about a turn that has had no frame yet."""

@@ -56,9 +56,10 @@ class TurnFrame:
 
 @dataclass(frozen=True, slots=True)
 class ErrorFrame:
-    """An error that belongs to no turn."""
+    """An error of the connection, or of a lane; then `ended` are the turns that it ends."""
 
     error: APIError
+    ended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,9 @@ def decode_frame(text: str) -> Frame:
     if kind == "goaway":
         return GoAway()
     if kind == "error":
-        return ErrorFrame(api_error(frame.get("error")))
+        ended = frame.get("turns") if "lane" in frame else None
+        turns = tuple(turn for turn in ended if isinstance(turn, str)) if isinstance(ended, list) else ()
+        return ErrorFrame(api_error(frame.get("error")), turns)
     if "turn" not in frame:
         return OtherFrame()
     return TurnFrame(text_field(frame, "turn"), int_field(frame, "seq"), _turn_body(kind, frame))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, assert_never
 
-from gateway.errors import GatewayError, InvalidRequest, NotFound
+from gateway.errors import FailedDependency, GatewayError, InvalidRequest, NotFound
 from gateway.protocols.fields import Fields, missing, shown
 from gateway.protocols.frames import Frame, TurnLabels
 from gateway.protocols.native_codec import JSON, PROTOCOL_NAME, Codec, DeltaHead, delta_head
@@ -156,6 +156,17 @@ def connection_error(error: GatewayError, turn: str | None = None) -> dict[str, 
 
 def turn_error(turn: str, error: GatewayError, seq: int = 0) -> dict[str, Any]:
     return {"type": "turn.error", "turn": turn, "seq": seq, "error": error_object(error)}
+
+
+def lane_error(lane: str, turns: tuple[str, ...], error: GatewayError) -> dict[str, Any]:
+    """An error of the lane, which ends these turns of it. Their last frames follow, and the lane goes on."""
+    return {"type": "error", "lane": lane, "turns": turns, "error": error_object(error)}
+
+
+def previous_turn_failed(turn: str, session: str, error: GatewayError) -> GatewayError:
+    message = f"The turn {turn!r} of the session {session!r} failed ({error.code}), so what was to continue it behind "
+    message += "that turn in its lane cannot: send that turn again, and then what followed it."
+    return FailedDependency(message, param="session")
 
 
 def pong(ping: Ping) -> dict[str, Any]:

@@ -489,6 +489,29 @@ async def test_an_error_of_the_connection_raises_in_the_turn_that_has_no_answer(
         await until(server, lambda: len(server.cancelled) == 1)
 
 
+async def test_an_error_of_a_lane_raises_in_the_turns_that_it_ends_and_in_no_others(server):
+    gate = threading.Event()
+
+    def respond(request):
+        if request["messages"][0]["content"] == "good":
+            return [Wait(gate), *content("a"), *done()]
+        failure = {"status": 424, "code": "previous_turn_failed", "message": "what came before failed"}
+        error = {"type": "error", "lane": "l", "turns": [request["turn"], "another"], "error": failure}
+        return [Raw(json.dumps(error)), Say("turn.error", {"error": failure})]
+
+    server.respond = respond
+    async with AsyncClient(server.url) as client:
+        good = asyncio.create_task(client.complete("good"))
+        await until(server, lambda: len(server.requests) == 1)
+        with pytest.raises(APIError, match="what came before failed") as caught:
+            await client.complete("hi", lane="l")
+        assert (caught.value.status, caught.value.code) == (424, "previous_turn_failed")
+        assert not caught.value.retryable
+        assert not good.done(), "it had no answer yet, and is of no concern to the lane"
+        gate.set()
+        assert (await good).content == "a"
+
+
 async def test_text_with_every_kind_of_line_end_arrives_whole(server, transport):
     text = "a\r\nb\rc\u2028d\u2029e\x85f\x0bg\x0c\n\nh\U0001f600"
     server.respond = lambda _: [*content(text), *done()]

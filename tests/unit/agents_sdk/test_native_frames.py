@@ -64,6 +64,11 @@ def test_frames_are_read():
     assert decode(type="later") == OtherFrame()
     error = decode(type="error", error={"status": 400, "message": "m"})
     assert isinstance(error, ErrorFrame)
+    assert error.ended == ()
+    lane = decode(type="error", lane="l", turns=["a", "b"], error={"status": 424, "message": "m"})
+    assert isinstance(lane, ErrorFrame)
+    assert lane.ended == ("a", "b")
+    assert decode(type="error", lane="l", turns=3, error={"status": 424, "message": "m"}).ended == ()
     assert isinstance(error.error, InvalidRequestError)
 
 

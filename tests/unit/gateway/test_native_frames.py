@@ -5,7 +5,7 @@ import json
 import pytest
 from jsonschema import ValidationError
 
-from gateway.errors import InvalidRequest, TooManyTurns
+from gateway.errors import FailedDependency, InvalidRequest, TooManyTurns
 from gateway.protocols import native
 from gateway.protocols.json_body import check_depth
 from gateway.protocols.native_codec import JSON, MSGPACK
@@ -112,6 +112,11 @@ SERVER_FRAMES = [
         '"param":"turn","code":"turn_in_use"}}',
     ),
     (
+        native.lane_error("l", ("a", "b"), FailedDependency("No.")),
+        '{"type":"error","lane":"l","turns":["a","b"],"error":{"status":424,"message":"No.",'
+        '"type":"invalid_request_error","param":null,"code":"previous_turn_failed"}}',
+    ),
+    (
         native.turn_error("a", TooManyTurns("Full.", retry_after_s=2.5), 3),
         '{"type":"turn.error","turn":"a","seq":3,"error":{"status":429,"message":"Full.","type":"rate_limit_error",'
         '"param":null,"code":"rate_limit_exceeded","retry_after_s":2.5}}',
@@ -146,6 +151,16 @@ def test_what_cannot_be_resumed_names_itself(error):
 def test_the_schema_refuses_what_the_server_does(frame):
     with pytest.raises(ValidationError):
         check_client_frame(frame)
+
+
+@pytest.mark.parametrize(
+    "scope", [{"lane": "l"}, {"turns": ["a"]}, {"lane": "l", "turns": []}, {"turn": "a", "lane": "l", "turns": ["a"]}]
+)
+def test_an_error_of_a_lane_names_the_lane_and_the_turns_that_it_ends(scope):
+    frame = json.loads(JSON.dump(native.lane_error("l", ("a",), REFUSED)))
+    check_server_frame(frame)
+    with pytest.raises(ValidationError):
+        check_server_frame({"type": "error", "error": frame["error"], **scope})
 
 
 @pytest.mark.parametrize(

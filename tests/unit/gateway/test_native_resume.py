@@ -369,3 +369,24 @@ async def test_a_drain_says_goaway_with_its_deadline_and_lets_turns_end():
             await client.recv()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1012
+
+
+async def test_a_turn_that_is_given_up_ends_before_its_lane_goes_on():
+    engine = FakeEngine()
+    async with running_gateway(model_backend(engine)) as gateway:
+        async with native_client(gateway) as first:
+            await first.create("dropped", session="s", lane="x")
+            await first.until("turn.created", "dropped")
+            await first.create("kept", session="s", lane="x", **{"continue": True})
+            await first.nothing_comes()
+            await lost(gateway, first)
+        del first._next_seq["dropped"]
+        async with resumed(gateway, first) as client:
+            # The id is free at once, the lane once the turn is over.
+            await client.create("dropped", lane="x")
+            await client.until("turn.created", "kept")
+            [kept] = engine.live.values()
+            for chunk in token_chunks(kept.request, "ok"):
+                kept.push(chunk)
+            await client.until("turn.created", "dropped")
+            assert client.text("kept") == "ok"

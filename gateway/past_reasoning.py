@@ -8,7 +8,6 @@ place for them gets the messages as they are. Knows nothing of tokens.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,7 +17,7 @@ from inference.errors import InvalidTurn
 Message = Mapping[str, Any]
 _Spell = Callable[[str, str], dict[str, Any]]
 
-_INLINE = re.compile(r"\s*<think>\n*(.*?)\n*</think>\n*", re.DOTALL)
+_OPENS, _CLOSES = "<think>", "</think>"
 _WORDS = "what was thought before"
 _CALL = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": "{}"}}
 _TOOL = {
@@ -79,8 +78,11 @@ def _thoughts(message: Message) -> tuple[str, str] | None:
         return None
     if message.get("reasoning_content"):
         return message["reasoning_content"], message["content"]
-    inline = _INLINE.match(message["content"])
-    return (inline[1], message["content"][inline.end() :]) if inline and inline[1].strip() else None
+    text = message["content"].lstrip()
+    if not text.startswith(_OPENS):
+        return None
+    thoughts, end, answer = text.removeprefix(_OPENS).partition(_CLOSES)
+    return (thoughts.strip("\n"), answer.lstrip("\n")) if end and thoughts.strip() else None
 
 
 def _spelled(message: Message, spell: _Spell) -> Message:

@@ -195,7 +195,7 @@ class NativeConnection:
                     await self._socket.send(turn.create_frame)
                 elif not turn.accept(frame):
                     self.forget(frame.turn)
-            case ErrorFrame(error=error, ended=(_, *_) as ended):
+            case ErrorFrame(error=error, ended=ended) if ended:
                 for turn_id in ended:
                     self._end_turn(turn_id, error)
             case ErrorFrame(error=error):

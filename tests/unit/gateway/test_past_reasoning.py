@@ -1,5 +1,7 @@
 """Reasoning that clients send back: whatever its name, it stands where the chat template has a place for it."""
 
+import time
+
 import httpx
 import pytest
 
@@ -84,6 +86,13 @@ def test_a_template_without_a_place_for_thoughts_gets_the_messages_as_they_are(s
 def test_what_is_no_block_of_thoughts_before_an_answer_stays_text(source, content):
     assert f"[assistant]{content}" in render(source, {"role": "assistant", "content": content})
     assert "[user]<think>a</think>b" in render(source, {"role": "user", "content": "<think>a</think>b"})
+
+
+@pytest.mark.parametrize("content", ["<think>" + "\n" * 500_000, " " * 500_000, "<think>" * 90_000 + "</think>"])
+def test_much_of_what_might_be_thoughts_costs_no_more_than_other_text(content):
+    started_s = time.process_time()
+    render(READERS[0], {"role": "assistant", "content": content})
+    assert time.process_time() - started_s < 1
 
 
 def test_a_template_that_refuses_thoughts_beside_text_gets_the_text():

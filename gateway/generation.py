@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from gateway.text_stop import StopFilter
 from gateway.types import Prepared, TextPiece, TokenLogprob, TurnEvent, TurnText, Usage
 from stream_parser import StreamParser
-from stream_parser.events import ContentDelta, Event, Finish, ReasoningDelta, ToolCallEnd, ToolCallStart
+from stream_parser.events import ContentDelta, Event, Finish, FinishReason, ReasoningDelta, ToolCallEnd, ToolCallStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,7 @@ class _Choice:
             self._parser = StreamParser(prepared.dialect, tools, prompt_tail=prepared.prompt_tail, vocab=prepared.vocab)
         self._token_ids = _HeldTokenIds()
         self._num_unplaced_tokens = 0
+        self._has_whole_call = False
         self.num_tokens = 0
         self.num_reasoning_tokens = 0
         self.is_finished = False
@@ -121,13 +122,24 @@ class _Choice:
         if self._stops_after_call:
             events = _until_first_call(events)
         self._count(piece.num_tokens, events)
+        self._has_whole_call = self._has_whole_call or _has_call(events)
         if events and isinstance(events[-1], Finish):
             self.is_finished = True
         elif reason is not None:
-            ending = self._parser.finish(reason)
+            ending = self._end(self._parser, reason)
             events = [*events, *(_until_first_call(ending) if self._stops_after_call else ending)]
             self.is_finished = True
         return self._items(events, logprobs)
+
+    def _end(self, parser: StreamParser, reason: FinishReason) -> list[Event]:
+        """A stop string ends the text where the client wanted it to, not where the model did: a call that it stands in
+        is cut as by the limit, since what would complete it is nothing that the model wrote."""
+        if self._stop.found is None:
+            return parser.finish(reason)
+        *events, _ = parser.finish("length")
+        has_calls = self._has_whole_call or _has_call(events)
+        is_cut = any(isinstance(event, ToolCallEnd) and event.outcome == "truncated" for event in events)
+        return [*events, Finish("tool_calls" if has_calls and not is_cut else "stop")]
 
     def finish(self, reason: str) -> list[TurnEvent | TurnText]:
         assert reason == "cancelled"
@@ -160,6 +172,10 @@ class _Choice:
             if isinstance(event, (ReasoningDelta, ContentDelta, ToolCallStart)):
                 self._num_unplaced_tokens = 0
                 return
+
+
+def _has_call(events: list[Event]) -> bool:
+    return any(isinstance(event, ToolCallEnd) and event.outcome != "truncated" for event in events)
 
 
 def _until_first_call(events: list[Event]) -> list[Event]:

@@ -59,11 +59,40 @@ def test_a_stop_string_ends_the_choice_however_it_is_cut(pieces):
     assert generation.is_done
 
 
-def test_a_stop_string_in_a_call_cuts_the_call():
-    generation = Generation(prepared(tools=[weather_tool()]), StopStrings(("Oslo",)))
-    found = message(run(generation, list(CALL)))
-    assert found.tool_calls[0].outcome != "ok"
-    assert "Oslo" not in found.tool_calls[0].arguments
+TWO_CALLS = CALL + "\n" + CALL.replace("Oslo", "Rome") + " done"
+
+
+@pytest.mark.parametrize("pieces", [[TWO_CALLS], list(TWO_CALLS)], ids=["whole", "char by char"])
+@pytest.mark.parametrize(
+    ("stop", "calls", "reason"),
+    [
+        ('": {"city', [("", "truncated")], "stop"),
+        ("lo", [('{"city": "Os', "truncated")], "stop"),
+        ('"}}\n</tool', [('{"city": "Oslo', "truncated")], "stop"),
+        ("Rome", [('{"city": "Oslo"}', "ok"), ('{"city": "', "truncated")], "stop"),
+        ("</tool_call>", [('{"city": "Oslo"}', "ok")], "tool_calls"),
+        ("<tool_call>\n{", [], "stop"),
+        (" done", [('{"city": "Oslo"}', "ok"), ('{"city": "Rome"}', "ok")], "tool_calls"),
+    ],
+)
+def test_a_stop_string_in_a_call_cuts_it_and_nothing_is_made_up(pieces, stop, calls, reason):
+    """Audit of 2026-11-30: a call cut by "lo" went out as {"city": "Os"}, finished, with the reason tool_calls."""
+    items = run(Generation(prepared(tools=[weather_tool()]), StopStrings((stop,))), pieces)
+    found = message(items)
+    assert [(call.arguments, call.outcome) for call in found.tool_calls] == calls
+    assert (found.content.strip(), found.finish_reason, items[-1].stop) == ("", reason, stop)
+
+
+def test_a_name_that_a_stop_string_cut_is_no_call():
+    found = message(run(Generation(prepared(tools=[weather_tool()]), StopStrings(("eather",))), list("Hm. " + CALL)))
+    assert (found.content.strip(), found.tool_calls, found.finish_reason) == ("Hm.", (), "stop")
+
+
+def test_a_call_cut_by_a_stop_string_is_the_only_one_where_calls_are_not_parallel():
+    stop = StopStrings(("Oslo",), after_call=True)
+    found = message(run(Generation(prepared(tools=[weather_tool()]), stop), list(CALL)))
+    assert [call.outcome for call in found.tool_calls] == ["truncated"]
+    assert found.finish_reason == "stop"
 
 
 def test_text_held_back_comes_out_when_the_choice_ends():

@@ -11,6 +11,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import RequestTooLarge
+from gateway.header_text import header_value
 
 JSON_TYPE = "application/json"
 
@@ -79,7 +80,7 @@ class Exchange:
         self.is_started = True
         self._on_start(status)
         merged = {**headers, **self._response_headers}
-        raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in merged.items()]
+        raw = [(name.encode("ascii"), header_value(value)) for name, value in merged.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def write(self, data: bytes) -> None:

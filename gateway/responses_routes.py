@@ -10,6 +10,7 @@ from typing import Any
 from gateway.auth import key_owner
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.exchange import Exchange
+from gateway.header_text import warning_headers
 from gateway.protocols.fields import shown
 from gateway.protocols.frames import Frame, dumps, sse
 from gateway.protocols.json_body import parse_object
@@ -25,7 +26,6 @@ from gateway.responses_turns import (
     open_response,
     remember,
     stored_entry,
-    warning_headers,
     whole_answer,
 )
 from gateway.service import Route, Service
@@ -120,9 +120,7 @@ def _start_background(service: Service, response: OpenResponse) -> BackgroundRes
     return BackgroundResponse(service.runner, response.labels, response.turn, response.encoder, on_change)
 
 
-async def _follow(
-    service: Service, exchange: Exchange, log: EventLog, after: int, headers: Mapping[str, str]
-) -> None:
+async def _follow(service: Service, exchange: Exchange, log: EventLog, after: int, headers: Mapping[str, str]) -> None:
     """Sends what is kept and what is still to come. The response goes on when this client goes away."""
     log.after(after)  # Raises what has to be an HTTP error.
     following = asyncio.create_task(_send_log(service, exchange, log, after, headers), name="follow a response")

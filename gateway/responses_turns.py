@@ -5,7 +5,7 @@ Knows nothing of connections. What a socket remembers for itself comes in as a f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,7 +162,3 @@ class Recorder:
 
     def body(self) -> bytes:
         return self._response.encoder.body()
-
-
-def warning_headers(warnings: Sequence[str]) -> Mapping[str, str]:
-    return {"x-headrace-warning": "; ".join(warnings)} if warnings else {}

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from gateway import __version__, messages_routes
 from gateway.errors import EngineDown, GatewayError, ModelNotFound
 from gateway.exchange import Exchange
+from gateway.header_text import warning_headers
 from gateway.messages_routes import speaks_messages
 from gateway.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from gateway.protocols.completions import COMPLETIONS
@@ -44,7 +45,7 @@ async def answer_turn(protocol: HttpProtocol, service: Service, exchange: Exchan
 
     reader = OutboxReader(config.max_pending_chars, config.keepalive_s, config.slow_reader_timeout_s)
     live = service.runner.start(turn, labels, reader.outbox)
-    headers = {"x-headrace-warning": "; ".join(turn.warnings)} if turn.warnings else {}
+    headers = warning_headers(turn.warnings)
     if not turn.stream:
         await collect_turn(exchange, live, reader, protocol.collector(labels, turn), headers)
         return

@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.auth import Authenticator, check_origin, key_owner
 from gateway.errors import GatewayError, NotFound, WebSocketOff
+from gateway.header_text import header_value
 from gateway.native_connection import serve_native
 from gateway.protocols import native
 from gateway.protocols.frames import openai_error_body
@@ -49,6 +50,6 @@ async def _refuse(scope: Scope, send: Send, error: GatewayError) -> None:
         return
     body = openai_error_body(error, "")
     headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers()}
-    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    raw = [(name.encode("ascii"), header_value(value)) for name, value in headers.items()]
     await send({"type": "websocket.http.response.start", "status": error.status, "headers": raw})
     await send({"type": "websocket.http.response.body", "body": body, "more_body": False})

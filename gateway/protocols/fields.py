@@ -5,12 +5,15 @@ null counts as absent, unknown fields are ignored, a whole number may be spelled
 
 from __future__ import annotations
 
+import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from gateway.errors import InvalidRequest
 
 _SHOWN_CHARS = 60
+_PLAIN_WORD = re.compile(r"[\w.:-]{1,60}", re.ASCII)
 _T = TypeVar("_T", bound=str)
 
 _TYPE_NAMES: dict[type, str] = {
@@ -30,8 +33,14 @@ def type_name(value: object) -> str:
 
 def shown(value: object) -> str:
     """A value as an error message quotes it, cut to a readable length."""
-    text = repr(value)
+    # Neither the whole of a long text is looked at nor that of an array: `repr` of megabytes takes its time.
+    text = repr(value[: _SHOWN_CHARS + 1]) if isinstance(value, str) else reprlib.repr(value)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
+def named(word: str) -> str:
+    """A client's word within a sentence of ours: bare if it is a plain name, as `shown` quotes it otherwise."""
+    return word if _PLAIN_WORD.fullmatch(word) else shown(word)
 
 
 def wrong_type(path: str, expected: str, value: object) -> InvalidRequest:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import InvalidRequest
-from gateway.protocols.fields import Fields, missing, shown, wrong_type
+from gateway.protocols.fields import Fields, missing, named, shown, wrong_type
 from gateway.protocols.messages import decode_content
 from gateway.protocols.responses_opaque import Unsealer
 from gateway.protocols.responses_tools import CUSTOM_INPUT, qualified
@@ -223,8 +223,8 @@ def _part_text(part: Fields, writer: _Writer) -> str:
         return part.string("text") or ""
     if kind is None:
         return _command_text(part)
-    writer.warn(f"parts of type {kind} in tool outputs are left out: the model reads text only")
-    return f"[{kind} left out: the model reads text only]"
+    writer.warn(f"parts of type {named(kind)} in tool outputs are left out: the model reads text only")
+    return f"[{named(kind)} left out: the model reads text only]"
 
 
 def _command_text(part: Fields) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gateway.errors import InvalidRequest
-from gateway.protocols.fields import Fields, shown
+from gateway.protocols.fields import Fields, named, shown
 from gateway.protocols.messages import MAX_NAME_CHARS, MAX_TOOLS
 from gateway.types import NamedTool, ToolChoice
 
@@ -76,7 +76,7 @@ def decode_tools(groups: Iterable[tuple[list[Any], str]]) -> ToolTable:
     if len(builder.functions) > MAX_TOOLS:
         number = len(builder.functions)
         raise InvalidRequest("tools", f"A request may have {MAX_TOOLS} tools at most, got {number}.")
-    warnings = tuple(f"tools of type {kind} are ignored: they do not run here" for kind in builder.ignored)
+    warnings = tuple(f"tools of type {named(kind)} are ignored: they do not run here" for kind in builder.ignored)
     return ToolTable(tuple(builder.functions), builder.names, warnings)
 
 
@@ -158,7 +158,7 @@ def decode_tool_choice(fields: Fields, tools: ToolTable) -> tuple[ToolChoice, tu
         return "none" if mode == "none" else "auto", (warning,)
     if kind in ("function", "custom"):
         return _with_warning(_named(choice, tools))
-    return "auto", (f"tool_choice {kind} is ignored: such tools do not run here",)
+    return "auto", (f"tool_choice {named(kind)} is ignored: such tools do not run here",)
 
 
 def _checked(mode: _ToolMode, fields: Fields, tools: ToolTable) -> ToolChoice:

@@ -9,6 +9,7 @@ from typing import Any
 
 USAGE_FIELDS = {"input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"}
 STOP_REASONS = {"end_turn", "max_tokens", "stop_sequence", "tool_use"}
+_CUTS_CALLS = ("max_tokens", "stop_sequence")
 ERROR_TYPES = {
     "invalid_request_error",
     "authentication_error",
@@ -124,7 +125,7 @@ class _StreamReader:
     def _message_stop(self, event: dict[str, Any], message: dict[str, Any]) -> None:
         assert self._has_stop_reason, "message_stop came before message_delta"
         for block in message["content"]:
-            if block["type"] == "tool_use" and message["stop_reason"] != "max_tokens":
+            if block["type"] == "tool_use" and message["stop_reason"] not in _CUTS_CALLS:
                 block["input"] = json.loads(block["input"] or "{}")
         check_message(message)
         self.end = message

@@ -1,0 +1,44 @@
+"""What one request can do to the server and to the others it serves, over a real server: headers, sizes, time."""
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from gateway.scripted import ScriptLine
+from tests.testkit.gateway_kit import running_gateway, scripted
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway():
+    async with running_gateway(scripted(ScriptLine("ok", repeat=True))) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def client(gateway):
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=20) as http:
+        yield http
+
+
+EVIL = "web_search\r\nset-cookie: pwned=1\r\n\r\n日\0" + "x" * 50_000
+NESTED = {
+    "type": "function_call_output",
+    "call_id": "c",
+    "output": [{"type": EVIL}, *({"type": f"k{i}"} for i in range(900))],
+}
+
+
+@pytest.mark.parametrize("fields", [{"tools": [{"type": EVIL}]}, {"tool_choice": {"type": EVIL}}, {"input": [NESTED]}])
+async def test_words_of_the_client_in_a_warning_stay_within_one_short_header(client, fields):
+    """Audit of 2026-11-30: a line break in them killed the answer, and 3,000 of them were more than clients take."""
+    answer = await client.post("/v1/responses", json={"input": "Hi", **fields})
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "completed"
+    assert "set-cookie" not in answer.headers
+    value = answer.headers["x-headrace-warning"]
+    assert value.isprintable()
+    assert value.isascii()
+    assert "web_search" in value
+    assert len(value) < 1200

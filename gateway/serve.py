@@ -116,7 +116,8 @@ class GatewayServer(uvicorn.Server):
         await self._app.runner.drain(self._drain_s, error)
         # uvicorn closes sockets first thing, and what follows a Close frame is lost: let the last frames out before.
         await self._app.streams.flush(_FLUSH_S)
-        await asyncio.sleep(_LAST_WRITES_S)
+        if self.server_state.connections:
+            await asyncio.sleep(_LAST_WRITES_S)
         self._app.streams.close_all()
         # Frames that end the streams are on their way through the connections' writers.
         closing = asyncio.create_task(super().shutdown(sockets))

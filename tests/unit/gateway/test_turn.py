@@ -20,11 +20,11 @@ from tests.testkit.gateway_kit import FakeEngine, chat_body, gateway_config, mod
 class Bench:
     """A runner over a fake engine, with the items of one turn."""
 
-    def __init__(self, engine: FakeEngine, max_live_turns: int = 10) -> None:
+    def __init__(self, engine: FakeEngine, max_live_turns: int = 10, slow_reader_timeout_s: float = 10.0) -> None:
         self.engine = engine
         self.admission = Admission(max_live_turns)
         self.metrics = Metrics(time.monotonic, lambda: engine.stats)
-        config = gateway_config(slow_reader_timeout_s=0.05, max_pending_chars=500)
+        config = gateway_config(slow_reader_timeout_s=slow_reader_timeout_s, max_pending_chars=500)
         self.runner = TurnRunner(model_backend(engine), config, self.metrics, self.admission, lambda: 1700000000.9)
         self.outbox = Outbox(500, lambda: None)
         self.items: list[TurnItem] = []
@@ -205,7 +205,7 @@ async def test_echo_gives_each_choice_its_prompt_and_no_tokens_need_no_engine():
 
 
 async def test_a_reader_that_never_takes_ends_its_turn_and_frees_the_engine():
-    bench = Bench(FakeEngine(lambda request: token_chunks(request, "x" * 5000)))
+    bench = Bench(FakeEngine(lambda request: token_chunks(request, "x" * 5000)), slow_reader_timeout_s=0.05)
     last = await bench.finish(bench.start())
     assert isinstance(last, TurnFailed)
     assert (last.error.status, last.error.code) == (503, "slow_reader")

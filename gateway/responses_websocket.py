@@ -13,17 +13,11 @@ from collections import deque
 
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.errors import GatewayError, InvalidRequest, NotFound, ShuttingDown
+from gateway.errors import GatewayError, InvalidRequest, NotFound, RequestTooLarge, ShuttingDown
 from gateway.frame_socket import FrameSocket, frame_socket
 from gateway.outbox import Outbox
 from gateway.protocols.responses_request import ResponsesRequest, decode_request
-from gateway.protocols.responses_socket import (
-    LaneFrames,
-    ResponseCreate,
-    connection_limit_reached,
-    decode_frame,
-    steer_failed,
-)
+from gateway.protocols.responses_socket import ConnectionLimitReached, ResponseCreate, decode_frame, steer_failed
 from gateway.responses_lanes import Job, LaneTable
 from gateway.responses_store import Context, parent_not_found
 from gateway.responses_turns import (
@@ -43,6 +37,8 @@ log = logging.getLogger("headrace.responses")
 _BATCH_BYTES = 64 * 1024
 # Answers that need no turn, waiting for a client that does not read.
 _MAX_CONTROL_BYTES = 1024 * 1024
+# Errors waiting for their place behind what runs.
+_MAX_REFUSED = 1024
 _CLOSE_FAULT = 1011
 
 
@@ -93,42 +89,50 @@ class ResponsesConnection:
             message = await self._receive()
             if message["type"] == "websocket.disconnect":
                 return
-            try:
-                self._handle(message)
-            except GatewayError as error:
-                self._put(LaneFrames(None).error(error))
+            self._handle(message)
+            self._start_next()
             # A client that sends without reading is not read either.
-            while self._num_control_bytes > _MAX_CONTROL_BYTES and not self._is_deaf:
+            while self._has_much_to_say and not self._is_deaf:
                 self._room.clear()
                 await self._room.wait()
+
+    @property
+    def _has_much_to_say(self) -> bool:
+        return self._num_control_bytes > _MAX_CONTROL_BYTES or self._lanes.num_refused > _MAX_REFUSED
 
     def _handle(self, message: Message) -> None:
         data: str | bytes | None = message.get("text")
         if data is None:
             data = message["bytes"]
-        limit = self._config.max_body_bytes
-        if len(data) > limit:
-            text = f"The frame has {len(data)} characters, but this server takes {limit} (--max-body-bytes)."
-            raise InvalidRequest(None, text, code="request_too_large")
-        frame = decode_frame(data)
-        if isinstance(frame, ResponseCreate):
-            self._create(frame, len(data))
-        else:
-            self._put(steer_failed(frame))
-
-    def _create(self, create: ResponseCreate, num_bytes: int) -> None:
-        is_too_old = self._loop.time() - self._opened_s > self._config.responses_socket_age_s
+        # What has no stream_id belongs to the default lane, so what cannot be read is answered in its order.
+        stream_id: str | None = None
+        now_s = self._loop.time()
         try:
-            if is_too_old or self._service.admission.is_draining:
-                raise connection_limit_reached()
-            self._lanes.add(create, num_bytes, self._loop.time())
+            frame = decode_frame(data)
+            if not isinstance(frame, ResponseCreate):
+                self._put(steer_failed(frame))
+                return
+            stream_id = frame.stream_id
+            self._check_create(len(data), now_s)
+            self._lanes.add(frame, len(data), now_s)
         except GatewayError as error:
-            self._put(LaneFrames(create.stream_id).error(error))
-        self._start_next()
+            self._lanes.refuse(stream_id, error, now_s)
+
+    def _check_create(self, num_chars: int, now_s: float) -> None:
+        """Raises RequestTooLarge, ConnectionLimitReached."""
+        limit = self._config.max_body_bytes
+        if num_chars > limit:
+            text = f"The frame has {num_chars} characters, but this server takes {limit} (--max-body-bytes)."
+            raise RequestTooLarge(text)
+        if now_s - self._opened_s > self._config.responses_socket_age_s:
+            raise ConnectionLimitReached
 
     # Responses
 
     def _start_next(self) -> None:
+        if self._service.admission.is_draining:
+            # Here and not from the turns: the socket is about to close, and this goes out with what ended before.
+            self._lanes.refuse_waiting(ConnectionLimitReached)
         while (job := self._lanes.next_job()) is not None:
             try:
                 self._start(job)
@@ -138,9 +142,9 @@ class ResponsesConnection:
 
     def _start(self, job: Job) -> None:
         """Raises GatewayError."""
-        if self._service.admission.is_draining:
-            # Here and not from the turn: the socket is about to close, and this goes out with what ended before.
-            raise connection_limit_reached()
+        if job.refusal is not None:
+            raise job.refusal
+        assert job.create is not None
         request = decode_request(job.create.body)
         number = job.num_early_keepalives
         job.response = open_response(self._service, self._owner, request, self._find_parent, number)
@@ -183,9 +187,8 @@ class ResponsesConnection:
 
     def _refuse(self, job: Job, error: GatewayError) -> bytes:
         """An error instead of a response; the lane forgets where it was, as the client will."""
-        if isinstance(error, ShuttingDown):
-            error = connection_limit_reached()
-        self._lanes.forget(job.lane)
+        if job.create is not None:
+            self._lanes.forget(job.lane)
         return job.lane.frames.error(as_responses_error(error))
 
     # Writing
@@ -255,6 +258,10 @@ class ResponsesConnection:
         job.lane.silent_since_s = self._loop.time()
         if not items:
             return [job.lane.frames.data(job.keepalive())]
+        if isinstance(items[0], TurnFailed) and isinstance(items[0].error, ShuttingDown) and not job.has_begun:
+            self._lanes.defer(job, ConnectionLimitReached())
+            self._start_next()
+            return []
         frames = [frame for item in items for frame in self._encode(job, item)]
         if job.outbox is not None and job.outbox.is_closed:
             # Before the last frame is out: who reads it may go on from there.

@@ -83,10 +83,14 @@ class LaneFrames:
         return self.data(Frame(dumps({"type": "error", "status": error.status, "error": fields})))
 
 
-def connection_limit_reached() -> InvalidRequest:
-    """Clients that see this code open another connection and send everything again."""
-    message = "This connection takes no new responses: it is too old, or the server shuts down. Open another."
-    return InvalidRequest(None, message, code="websocket_connection_limit_reached")
+class ConnectionLimitReached(InvalidRequest):
+    """Clients that see this code open another connection and send everything again, whatever runs on this one."""
+
+    code = "websocket_connection_limit_reached"
+
+    def __init__(self) -> None:
+        message = "This connection takes no new responses: it is too old, or the server shuts down. Open another."
+        super().__init__(None, message)
 
 
 def steer_failed(steer: ResponseSteer) -> bytes:

@@ -7,10 +7,10 @@ import pytest
 from gateway.errors import InvalidRequest, TooManyTurns
 from gateway.protocols.frames import Frame
 from gateway.protocols.responses_socket import (
+    ConnectionLimitReached,
     LaneFrames,
     ResponseCreate,
     ResponseSteer,
-    connection_limit_reached,
     decode_frame,
     steer_failed,
 )
@@ -52,7 +52,7 @@ def test_errors_are_nested_and_carry_what_the_http_headers_would():
     assert (error["type"], error["status"], error["stream_id"]) == ("error", 429, "l")
     assert error["error"]["code"] == "rate_limit_exceeded"
     assert error["error"]["headers"] == {"retry-after": "2", "retry-after-ms": "1500"}
-    assert "headers" not in json.loads(LaneFrames(None).error(connection_limit_reached()))["error"]
+    assert "headers" not in json.loads(LaneFrames(None).error(ConnectionLimitReached()))["error"]
 
 
 def test_frames_name_their_lane_when_the_client_did():

@@ -262,17 +262,23 @@ async def test_errors_keep_their_place_in_the_lane():
         check_order(await client.answer())
 
 
-async def test_more_responses_than_a_connection_may_hold_are_refused_at_once():
+async def test_more_responses_than_a_connection_may_hold_are_refused_in_the_order_of_their_lane():
     engine = FakeEngine()
     async with connected(model_backend(engine), max_connection_turns=2) as (_, client):
         for text in ("1", "2", "3"):
             await client.send(stream_id="l", input=text)
-        refused = await client.error("l")
+        await client.send(stream_id="idle", input="4")
+        refused = await client.error("idle")
         assert (refused["status"], refused["error"]["code"]) == (429, "rate_limit_exceeded")
         assert refused["error"]["headers"]["retry-after"] == "1"
         for text in ("1", "2"):
             finish((await live_tokens(engine, 1))[text])
             check_order(await client.answer("l"))
+        assert (await client.error("l"))["status"] == 429
+        # What was refused counts no more.
+        await client.send(stream_id="l", input="5")
+        finish((await live_tokens(engine, 1))["5"])
+        check_order(await client.answer("l"))
 
 
 async def test_large_requests_do_not_pile_up_while_they_wait():
@@ -280,11 +286,23 @@ async def test_large_requests_do_not_pile_up_while_they_wait():
     async with connected(model_backend(engine), max_body_bytes=1000) as (_, client):
         for i in range(6):
             await client.send(stream_id="l", input=f"{i}" * 800)
-        refusals = [await client.error("l") for _ in range(2)]
-        assert [refused["status"] for refused in refusals] == [429, 429]
         for i in range(4):
             finish((await live_tokens(engine, 1))[f"{i}" * 800])
             check_order(await client.answer("l"))
+        assert [(await client.error("l"))["status"] for _ in range(2)] == [429, 429]
+
+
+async def test_a_lane_that_is_refused_remembers_what_it_had():
+    engine = FakeEngine()
+    async with connected(model_backend(engine), max_connection_turns=1) as (_, client):
+        await client.send(input="1", store=False)
+        await client.send(input="2", store=False)
+        finish((await live_tokens(engine, 1))["1"])
+        first = check_order(await client.answer())
+        assert (await client.error())["status"] == 429
+        await client.send(input="2", store=False, previous_response_id=first["id"])
+        finish((await live_tokens(engine, 1))["2"])
+        check_order(await client.answer())
 
 
 async def test_lanes_forget_the_oldest_when_they_remember_too_much():
@@ -296,6 +314,33 @@ async def test_lanes_forget_the_oldest_when_they_remember_too_much():
 
 
 # Frames
+
+
+async def test_what_cannot_be_read_is_answered_in_the_order_of_the_default_lane():
+    engine = FakeEngine()
+    async with connected(model_backend(engine)) as (_, client):
+        await client.send(input="1")
+        tokens = await live_tokens(engine, 1)
+        await client.socket.send("{")
+        await client.send(stream_id="no lane!", input="2")
+        await client.socket.send(json.dumps({"type": "response.steer", "previous_response_id": "x", "input": "y"}))
+        before = await client.answer()
+        assert before[-1]["type"] == "response.steer.failed"
+        assert "error" not in {event["type"] for event in before}
+        finish(tokens["1"])
+        check_order([*before[:-1], *await client.answer()])
+        assert [(await client.error())["error"]["param"] for _ in range(2)] == [None, "stream_id"]
+
+
+async def test_a_frame_that_is_too_large_is_refused_as_over_http_and_in_its_lane():
+    engine = FakeEngine()
+    async with connected(model_backend(engine), max_body_bytes=1000) as (_, client):
+        await client.send(stream_id="l", input="1")
+        await client.send(stream_id="l", input="x" * 1001)
+        finish((await live_tokens(engine, 1))["1"])
+        check_order(await client.answer("l"))
+        refused = await client.error("l")
+        assert (refused["status"], refused["error"]["code"]) == (413, "request_too_large")
 
 
 async def test_a_frame_that_is_none_gets_an_error_and_the_connection_goes_on():
@@ -423,16 +468,45 @@ async def test_closing_the_socket_cancels_everything():
         assert len(engine.requests) == 20, "what waited in a lane never ran"
 
 
-async def test_an_old_connection_takes_no_new_responses_but_ends_what_runs():
+async def test_an_old_connection_takes_no_new_responses_and_says_so_when_nothing_runs():
     engine = FakeEngine()
-    async with connected(model_backend(engine), responses_socket_age_s=0.2) as (_, client):
+    async with connected(model_backend(engine), responses_socket_age_s=0.2, keepalive_s=0.04) as (_, client):
         await client.send(stream_id="a", input="1")
         tokens = await live_tokens(engine, 1)
         await asyncio.sleep(0.25)
-        await client.send(stream_id="b", input="2")
-        assert (await client.error("b"))["error"]["code"] == "websocket_connection_limit_reached"
+        for lane in ("a", "b", "c"):
+            await client.send(stream_id=lane, input="2")
+        while not {"b", "c"} <= client.events.keys():
+            await client.recv()
+        assert {event["type"] for lane in ("b", "c") for event in client.events[lane]} == {"keepalive"}
         finish(tokens["1"])
         check_order(await client.answer("a"))
+        for lane in ("a", "b", "c"):
+            *waiting, error = await client.answer(lane)
+            assert {event["type"] for event in waiting} <= {"keepalive"}
+            assert (error["type"], error["error"]["code"]) == ("error", "websocket_connection_limit_reached")
+        assert len(engine.requests) == 1
+
+
+async def test_what_waits_when_the_server_stops_is_refused_when_nothing_runs():
+    engine = FakeEngine()
+    async with connected(model_backend(engine), drain_s=5) as (gateway, client):
+        for lane, text in (("a", "1"), ("a", "2"), ("b", "3"), ("c", "4"), ("c", "5")):
+            await client.send(stream_id=lane, input=text)
+        tokens = await live_tokens(engine, 3)
+        gateway.server.should_exit = True
+        await until(lambda: gateway.app.admission.is_draining)
+        await client.send(stream_id="b", input="6")
+        await client.send(stream_id="d", input="7")
+        for text in ("1", "3", "4"):
+            finish(tokens[text])
+        order = []
+        while len(order) < 7:
+            event = await client.recv()
+            if event["type"] in ENDS:
+                order.append((event["type"], event["stream_id"]))
+        assert order[:3] == [("response.completed", lane) for lane in "abc"]
+        assert sorted(order[3:]) == [("error", lane) for lane in "abcd"]
 
 
 async def test_a_server_that_shuts_down_fails_what_runs_and_sends_clients_elsewhere():

@@ -40,14 +40,17 @@ class Context:
             context = context.parent
         return [item for context in reversed(contexts) for item in context.items]
 
-    def find_item(self, item_id: str) -> Item | None:
+    def items_by_id(self) -> dict[str, Item]:
+        """Of several with one id, the latest response's first one. O(items of the conversation): make it once."""
+        found: dict[str, Item] = {}
         context: Context | None = self
         while context is not None:
             for item in context.items:
-                if item.get("id") == item_id:
-                    return item
+                item_id = item.get("id")
+                if isinstance(item_id, str):
+                    found.setdefault(item_id, item)
             context = context.parent
-        return None
+        return found
 
 
 class Source(Protocol):

@@ -14,7 +14,14 @@ from gateway.protocols.frames import Frame, TurnLabels
 from gateway.protocols.responses_compact import compaction_item
 from gateway.protocols.responses_encoder import ResponsesEncoder
 from gateway.protocols.responses_items import Item, item_type
-from gateway.protocols.responses_request import ID_PREFIX, ResponsesRequest, ResponsesTurn, build_turn, resolve_items
+from gateway.protocols.responses_request import (
+    ID_PREFIX,
+    FindItem,
+    ResponsesRequest,
+    ResponsesTurn,
+    build_turn,
+    resolve_items,
+)
 from gateway.responses_store import Context, Finished, ResponseStore, Source, StoredResponse
 from gateway.service import Service
 from gateway.types import TurnDone, TurnFailed, TurnItem, TurnStarted, Usage
@@ -56,15 +63,24 @@ def open_response(
         parent = parent or store.parent(owner, request.previous_response_id)
         _check_size(parent, _MAX_CHAIN_BODIES * service.config.max_body_bytes)
 
-    def find_item(item_id: str) -> Item | None:
-        found = parent.find_item(item_id) if parent is not None else None
-        return found or store.find_item(owner, item_id)
-
-    items = resolve_items(request.input, find_item)
+    items = resolve_items(request.input, _item_finder(store, owner, parent))
     turn = build_turn(request, parent.chain() if parent is not None else (), items)
     labels = service.runner.labels(turn.chat, ID_PREFIX)
     encoder = ResponsesEncoder(labels, turn, service.wall_clock, first_number)
     return OpenResponse(owner, labels, turn, parent, encoder)
+
+
+def _item_finder(store: ResponseStore, owner: str, parent: Context | None) -> FindItem:
+    """Looks where the conversation was first. That is indexed once, and only for a request that looks anything up."""
+    by_id: dict[str, Item] | None = None
+
+    def find(item_id: str) -> Item | None:
+        nonlocal by_id
+        if by_id is None:
+            by_id = parent.items_by_id() if parent is not None else {}
+        return by_id.get(item_id) or store.find_item(owner, item_id)
+
+    return find
 
 
 def _check_size(parent: Context, max_bytes: int) -> None:

@@ -74,11 +74,14 @@ def _has_late(messages: Messages) -> bool:
 def lowered(messages: Messages, *, keeps_first: bool) -> list[dict[str, Any]]:
     """System messages as the user's, but one at the head if it is to be kept; neighbours of the user's become one."""
     result: list[dict[str, Any]] = []
+    texts: list[list[str]] = []
     for i, message in enumerate(messages):
         is_kept = i == 0 and keeps_first
         role = "user" if message["role"] == "system" and not is_kept else message["role"]
         if role == "user" and result and result[-1]["role"] == "user":
-            result[-1]["content"] += f"\n{message['content']}"
+            texts[-1].append(message["content"])
         else:
             result.append({**message, "role": role})
-    return result
+            texts.append([message["content"]])
+    # Joined once: adding to a text that grows would copy it each time.
+    return [{**message, "content": "\n".join(parts)} for message, parts in zip(result, texts, strict=True)]

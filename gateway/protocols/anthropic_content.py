@@ -8,7 +8,8 @@ as the API promises. What marks blocks for other servers (cache_control, signatu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, assert_never
 
 import orjson
@@ -74,9 +75,11 @@ def _system(fields: Fields) -> list[ChatMessage]:
 
 
 def _without_billing(text: str) -> str:
-    while text.startswith(_BILLING):
-        _, _, text = text.partition("\n")
-    return text
+    start = 0
+    while text.startswith(_BILLING, start):
+        end = text.find("\n", start)
+        start = end + 1 if end >= 0 else len(text)
+    return text[start:]
 
 
 def _messages(entry: Fields) -> list[ChatMessage]:
@@ -223,20 +226,22 @@ def _tool_use(block: Fields) -> ToolUse:
 
 
 def _merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """O(all of the text): each run of neighbours is joined once."""
     merged: list[ChatMessage] = []
-    for message in messages:
-        last = merged[-1] if merged else None
-        if last is None or last.role != message.role or message.role not in ("user", "assistant"):
-            merged.append(message)
-        elif message.role == "user":
-            merged[-1] = replace(last, content=f"{last.content}\n{message.content}")
+    for role, neighbours in groupby(messages, lambda message: message.role):
+        run = list(neighbours)
+        if len(run) == 1 or role not in ("user", "assistant"):
+            merged += run
+        elif role == "user":
+            merged.append(ChatMessage("user", "\n".join(message.content for message in run)))
         else:
-            thoughts = "\n".join(filter(None, (last.reasoning, message.reasoning)))
-            merged[-1] = ChatMessage(
-                "assistant",
-                last.content + message.content,
-                reasoning=thoughts or None,
-                tool_uses=last.tool_uses + message.tool_uses,
+            merged.append(
+                ChatMessage(
+                    "assistant",
+                    "".join(message.content for message in run),
+                    reasoning="\n".join(message.reasoning for message in run if message.reasoning) or None,
+                    tool_uses=tuple(use for message in run for use in message.tool_uses),
+                )
             )
     return merged
 

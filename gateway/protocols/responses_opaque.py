@@ -25,10 +25,12 @@ def seal(value: Any) -> str:
 
 
 class Unsealer:
-    """Opens what one request carries, `max_bytes` in all: a megabyte of zeros compresses to a kilobyte."""
+    """Opens what one request carries, `max_bytes` in all: a megabyte of zeros compresses to a kilobyte. What does not
+    fit costs work as well, so of that no more than as much again is unpacked."""
 
     def __init__(self, max_bytes: int = MAX_UNSEALED_BYTES) -> None:
         self._num_bytes_left = max_bytes
+        self._num_bytes_unpacked_left = 2 * max_bytes
 
     def open(self, text: str) -> Any:
         """What `seal` was given; None for a text that is not ours, is damaged or does not fit any more.
@@ -41,8 +43,10 @@ class Unsealer:
             packed = base64.b64decode(text.removeprefix(_PREFIX), altchars=b"-_", validate=True)
             unpacker = zlib.decompressobj()
             # A limit of 0 would mean "none".
-            raw = unpacker.decompress(packed, self._num_bytes_left + 1)
-            if not unpacker.eof or len(raw) > self._num_bytes_left:
+            limit = min(self._num_bytes_left, self._num_bytes_unpacked_left)
+            raw = unpacker.decompress(packed, limit + 1)
+            self._num_bytes_unpacked_left = max(0, self._num_bytes_unpacked_left - len(raw))
+            if not unpacker.eof or len(raw) > limit:
                 return None
             self._num_bytes_left -= len(raw)
             value = orjson.loads(raw)

@@ -177,6 +177,13 @@ def test_what_unpacks_to_more_than_a_request_may_carry_stays_shut():
     assert MAX_UNSEALED_BYTES < 2**27
 
 
+def test_what_does_not_fit_is_not_unpacked_again_and_again():
+    unsealer = Unsealer(max_bytes=1000)
+    for _ in range(3):
+        assert unsealer.open(seal("x" * 5000)) is None
+    assert unsealer.open(seal("x" * 500)) is None, "as much as 2,000 bytes was unpacked for nothing"
+
+
 def test_what_is_nested_deeper_than_a_body_may_be_is_refused():
     deep: object = "x"
     for _ in range(MAX_DEPTH + 1):

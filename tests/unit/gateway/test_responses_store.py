@@ -51,8 +51,7 @@ def test_a_conversation_is_its_parents_items_and_its_own():
     _, first = put(store, 1)
     _, second = put(store, 2, parent=first)
     assert [found["id"] for found in store.parent("", "resp_2").chain()] == ["in_1", "out_1", "in_2", "out_2"]
-    assert second.find_item("out_1") == item("out_1")
-    assert second.find_item("none") is None
+    assert second.items_by_id() == {name: item(name) for name in ("in_1", "out_1", "in_2", "out_2")}
     assert second.num_chain_bytes == first.num_bytes + second.num_bytes
 
 

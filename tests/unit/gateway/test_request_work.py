@@ -153,9 +153,9 @@ COPYING = {
     "neighbours of the user": lambda: decode_count_tokens({"messages": [{"role": "user", "content": WORDS}] * 20_000}),
     "neighbours with calls": lambda: decode_count_tokens({"messages": uses(40_000)}),
     "billing": lambda: decode_count_tokens(
-        {"messages": users(1), "system": "x-anthropic-billing-header:\n" * 40_000 + WORDS}
+        {"messages": users(1), "system": "x-anthropic-billing-header:\n" * 120_000 + WORDS}
     ),
-    "system messages": lambda: lowered([{"role": "system", "content": WORDS}] * 20_000, keeps_first=False),
+    "system messages": lambda: lowered([{"role": "system", "content": WORDS}] * 50_000, keeps_first=False),
 }
 
 

@@ -1,21 +1,26 @@
-"""The seam between turns and what generates them: a model's engine, or a script."""
+"""The seam between turns and what generates them: a model's engine, an upstream server, or a script."""
 
 from __future__ import annotations
 
 from typing import Protocol, Self
 
-from gateway.types import EngineStats, Prepared, TextPiece, Turn
+from gateway.served_models import ServedModels
+from gateway.types import EngineStats, Piece, Prepared, TokenCount, Turn, UsageReport
 
 
 class PieceStream(Protocol):
     """The pieces of one prepared prompt, all choices interleaved, each choice in order. Ends when all have finished.
 
-    Iterating raises GatewayError when the backend fails.
+    Iterating raises GatewayError when the backend fails. Reports of usage come where others count the tokens.
     """
+
+    async def taken(self, timeout_s: float) -> None:
+        """Returns when the backend has taken the prompt, or after `timeout_s`. Raises GatewayError where it refuses:
+        until then, a refusal can be an HTTP status. Call once, before iterating."""
 
     def __aiter__(self) -> Self: ...
 
-    async def __anext__(self) -> TextPiece: ...
+    async def __anext__(self) -> Piece | UsageReport: ...
 
     def end_choice(self, choice: int) -> None:
         """Cancels this choice, whose end the backend does not know of; no more pieces of it come. Idempotent."""
@@ -29,6 +34,10 @@ class Backend(Protocol):
 
     @property
     def is_ready(self) -> bool: ...
+
+    @property
+    def models(self) -> ServedModels | None:
+        """The models it has by itself; None where it serves one, under the names of the configuration."""
 
     @property
     def max_model_len(self) -> int | None:
@@ -50,7 +59,11 @@ class Backend(Protocol):
     def generate(self, prepared: Prepared) -> PieceStream:
         """Submits the prompt at once. Raises GatewayError (refused, queue full, engine down); close the stream."""
 
-    async def tokenize(self, turn: Turn) -> list[int]: ...
+    async def count_tokens(self, turn: Turn) -> TokenCount:
+        """How long its prompt is."""
+
+    async def tokenize(self, turn: Turn) -> list[int]:
+        """Raises NotAvailable where nobody here has the model's tokenizer."""
 
     def detokenize(self, token_ids: list[int]) -> str:
-        """Raises InvalidRequest."""
+        """Raises InvalidRequest, NotAvailable."""

@@ -149,6 +149,44 @@ class Overloaded(GatewayError):
     code = "server_is_overloaded"
 
 
+class UpstreamFailed(GatewayError):
+    """The server that this gateway stands in front of failed, or answered what no client can use."""
+
+    status = 502
+    code = "upstream_error"
+
+
+class UpstreamMisconfigured(UpstreamFailed):
+    """The operator's to mend: the upstream refuses this gateway itself, so trying again helps no client."""
+
+    code = "upstream_misconfigured"
+
+    def headers(self) -> dict[str, str]:
+        return {"x-should-retry": "false"}
+
+
+class UpstreamTimeout(GatewayError):
+    status = 504
+    code = "upstream_timeout"
+
+
+class QuotaExceeded(GatewayError):
+    """No pause helps: an account has to be filled first. Agents stop at this code."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "insufficient_quota"
+
+    def headers(self) -> dict[str, str]:
+        return {"x-should-retry": "false"}
+
+
+class NotAvailable(GatewayError):
+    status = 501
+    type = "invalid_request_error"
+    code = "not_available"
+
+
 class EngineDown(GatewayError):
     status = 503
     code = "engine_unavailable"

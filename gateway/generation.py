@@ -1,16 +1,30 @@
-"""From an engine's pieces of text to turn items, for every protocol alike: stop strings, parser, counts. No I/O.
+"""From a backend's pieces to turn items, for every protocol alike: stop strings, parser, counts. No I/O.
 
-pieces → stop strings (held back) → StreamParser, or plain text → turn items
+pieces of text → stop strings (held back) → StreamParser, or plain text → turn items
+an upstream's chunks → UpstreamNormalizer (gateway.chunk_choice)        → turn items
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gateway.choice import Choice
+from gateway.chunk_choice import ChunkChoice
+from gateway.errors import GatewayError
 from gateway.text_stop import StopFilter
-from gateway.types import Prepared, TextPiece, TokenLogprob, TurnEvent, TurnText, Usage
+from gateway.types import (
+    Piece,
+    Prepared,
+    TextPiece,
+    TokenLogprob,
+    TurnEvent,
+    TurnText,
+    Usage,
+    UsageReport,
+)
 from stream_parser import StreamParser
-from stream_parser.events import ContentDelta, Event, Finish, FinishReason, ReasoningDelta, ToolCallEnd, ToolCallStart
+from stream_parser.events import Event, Finish, FinishReason, ToolCallEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +45,9 @@ class Generation:
     def __init__(self, prepared: Prepared, stop: StopStrings, first_choice: int = 0) -> None:
         self._num_prompt_tokens = prepared.num_prompt_tokens
         self._num_cached_tokens = 0
-        self._choices = [_Choice(prepared, stop, first_choice + i) for i in range(prepared.n)]
+        self._choices = [_choice(prepared, stop, i, first_choice + i) for i in range(prepared.n)]
         self._num_open = prepared.n
+        self._report: UsageReport | None = None
 
     @property
     def is_done(self) -> bool:
@@ -42,30 +57,65 @@ class Generation:
         """Of the choices of this prompt: the backend need not write it any further."""
         return self._choices[choice].is_finished
 
-    def feed(self, piece: TextPiece) -> list[TurnEvent | TurnText]:
-        """The piece is one of a choice that has not ended."""
+    @property
+    def failure(self) -> GatewayError | None:
+        """Of a choice that did not end by its own rules: then the turn cannot either."""
+        failures = (choice.failure for choice in self._choices if isinstance(choice, ChunkChoice))
+        return next(filter(None, failures), None)
+
+    def feed(self, piece: Piece) -> Sequence[TurnEvent | TurnText]:
+        """The piece is one of a choice that has not ended, and of the kind that the prompt was prepared for."""
         choice = self._choices[piece.choice]
         assert not choice.is_finished
-        if piece.num_cached_tokens is not None and piece.choice == 0:
-            self._num_cached_tokens = piece.num_cached_tokens
-        items = choice.feed(piece)
+        items: Sequence[TurnEvent | TurnText]
+        if isinstance(piece, TextPiece):
+            assert isinstance(choice, _TextChoice)
+            if piece.num_cached_tokens is not None and piece.choice == 0:
+                self._num_cached_tokens = piece.num_cached_tokens
+            items = choice.feed(piece)
+        else:
+            assert isinstance(choice, ChunkChoice)
+            items = choice.feed(piece)
         self._num_open -= choice.is_finished
         return items
 
+    def report(self, usage: UsageReport) -> None:
+        """What the upstream counted; the last report holds."""
+        self._report = usage
+
     def cancel(self) -> list[TurnEvent | TurnText]:
         """Ends every choice that is still open, with its Finish."""
-        items = [item for choice in self._choices if not choice.is_finished for item in choice.finish("cancelled")]
+        items = [item for choice in self._choices if not choice.is_finished for item in choice.cancel()]
         self._num_open = 0
         return items
 
     @property
     def usage(self) -> Usage:
+        if self._report is not None:
+            return self._reported_usage(self._report)
         return Usage(
             prompt_tokens=self._num_prompt_tokens,
             completion_tokens=sum(choice.num_tokens for choice in self._choices),
             cached_tokens=self._num_cached_tokens,
             reasoning_tokens=sum(choice.num_reasoning_tokens for choice in self._choices),
         )
+
+    def _reported_usage(self, report: UsageReport) -> Usage:
+        reasoning_tokens = report.reasoning_tokens
+        if reasoning_tokens is None:
+            reasoning_tokens = sum(choice.num_reasoning_tokens for choice in self._choices)
+        return Usage(
+            prompt_tokens=report.prompt_tokens,
+            completion_tokens=report.completion_tokens,
+            cached_tokens=min(report.cached_tokens, report.prompt_tokens),
+            reasoning_tokens=min(reasoning_tokens, report.completion_tokens),
+        )
+
+
+def _choice(prepared: Prepared, stop: StopStrings, number: int, index: int) -> _TextChoice | ChunkChoice:
+    if prepared.chunks is not None:
+        return ChunkChoice(prepared, number, index, stops_after_call=stop.after_call)
+    return _TextChoice(prepared, stop, index)
 
 
 def total(usages: list[Usage]) -> Usage:
@@ -77,9 +127,9 @@ def total(usages: list[Usage]) -> Usage:
     )
 
 
-class _Choice:
+class _TextChoice(Choice):
     def __init__(self, prepared: Prepared, stop: StopStrings, index: int) -> None:
-        self._index = index
+        super().__init__(index)
         self._min_tokens = prepared.params.min_tokens
         self._stop = StopFilter(stop.strings, include=stop.include)
         self._stops_after_call = stop.after_call
@@ -90,19 +140,15 @@ class _Choice:
             tools = [dict(tool) for tool in prepared.tools]
             self._parser = StreamParser(prepared.dialect, tools, prompt_tail=prepared.prompt_tail, vocab=prepared.vocab)
         self._token_ids = _HeldTokenIds()
-        self._num_unplaced_tokens = 0
         self._has_whole_call = False
-        self.num_tokens = 0
-        self.num_reasoning_tokens = 0
-        self.is_finished = False
 
     def feed(self, piece: TextPiece) -> list[TurnEvent | TurnText]:
         if self._parser is not None and self._holds_nothing and piece.finish_reason is None and not piece.logprobs:
             # What comes once a token: nothing to hold back, nothing to end.
             self.num_tokens += piece.num_tokens
             parsed = self._parser.feed(piece.text, piece.token_ids or None)
-            self._count(piece.num_tokens, parsed)
-            return [TurnEvent(self._index, event) for event in parsed]
+            self.count(piece.num_tokens, parsed)
+            return [TurnEvent(self.index, event) for event in parsed]
         self.num_tokens += piece.num_tokens
         may_stop = self.num_tokens >= self._min_tokens
         text = self._stop.feed(piece.text) if may_stop else self._stop.flush() + piece.text
@@ -115,13 +161,13 @@ class _Choice:
         logprobs = self._logprobs.take(piece.logprobs, len(text), reason, self._stop.found)
         if self._parser is None:
             self.is_finished = reason is not None
-            return [TurnText(self._index, text, reason, logprobs)]
+            return [TurnText(self.index, text, reason, logprobs)]
         events: list[Event] = []
         for part, token_ids in self._token_ids.parts(text, piece):
             events += self._parser.feed(part, token_ids)
         if self._stops_after_call:
             events = _until_first_call(events)
-        self._count(piece.num_tokens, events)
+        self.count(piece.num_tokens, events)
         self._has_whole_call = self._has_whole_call or _has_call(events)
         if events and isinstance(events[-1], Finish):
             self.is_finished = True
@@ -141,12 +187,11 @@ class _Choice:
         is_cut = any(isinstance(event, ToolCallEnd) and event.outcome == "truncated" for event in events)
         return [*events, Finish("tool_calls" if has_calls and not is_cut else "stop")]
 
-    def finish(self, reason: str) -> list[TurnEvent | TurnText]:
-        assert reason == "cancelled"
+    def cancel(self) -> list[TurnEvent | TurnText]:
         self.is_finished = True
         text = self._stop.flush()
         if self._parser is None:
-            return [TurnText(self._index, text, "cancelled")]
+            return [TurnText(self.index, text, "cancelled")]
         events = [*self._parser.feed(text), *self._parser.finish("cancelled")]
         return self._items(events, self._logprobs.take((), len(text), "cancelled", None))
 
@@ -154,24 +199,14 @@ class _Choice:
         if logprobs and not events:
             self._logprobs.put_back(logprobs)
             return []
-        items: list[TurnEvent | TurnText] = [TurnEvent(self._index, event) for event in events]
+        items: list[TurnEvent | TurnText] = [TurnEvent(self.index, event) for event in events]
         if logprobs:
-            items[0] = TurnEvent(self._index, events[0], logprobs)
+            items[0] = TurnEvent(self.index, events[0], logprobs)
         if self._stop.found is not None:
             last = items[-1]
             assert isinstance(last, TurnEvent)
             items[-1] = replace(last, stop=self._stop.found)
         return items
-
-    def _count(self, num_tokens: int, events: list[Event]) -> None:
-        """A token counts where the first text after it went: markup counts with what it opens."""
-        self._num_unplaced_tokens += num_tokens
-        for event in events:
-            if isinstance(event, ReasoningDelta):
-                self.num_reasoning_tokens += self._num_unplaced_tokens
-            if isinstance(event, (ReasoningDelta, ContentDelta, ToolCallStart)):
-                self._num_unplaced_tokens = 0
-                return
 
 
 def _has_call(events: list[Event]) -> bool:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from gateway.types import TokenCount
+
 # Clients and proxies commonly take 8 KiB of headers in all.
 MAX_VALUE_CHARS = 4096
 _MAX_WARNING_CHARS = 1024
+_ESTIMATE = "input_tokens is an estimate from the length of the prompt: the tokenizer is the upstream's"
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
@@ -34,6 +37,10 @@ def warning_headers(warnings: Sequence[str]) -> Mapping[str, str]:
             break
         taken.append(_cut(warning, _MAX_WARNING_CHARS))
     return {"x-headrace-warning": "; ".join(taken)}
+
+
+def estimate_headers(count: TokenCount) -> Mapping[str, str]:
+    return warning_headers([_ESTIMATE] if count.is_estimate else [])
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.datastructures import Headers
 
-from gateway.errors import ModelNotFound
 from gateway.exchange import Exchange
+from gateway.header_text import estimate_headers
 from gateway.protocols.anthropic_decode import decode_count_tokens
 from gateway.protocols.anthropic_messages import VERSION_HEADER, model_object, models_body
 from gateway.protocols.frames import dumps
@@ -20,20 +20,18 @@ def speaks_messages(headers: Headers) -> bool:
 
 async def count_tokens(service: Service, exchange: Exchange) -> None:
     turn = decode_count_tokens(parse_object(await exchange.read_body(service.config.max_body_bytes)))
-    service.runner.check_model(turn.model)
-    tokens = await service.backend.tokenize(turn)
-    await exchange.respond(200, dumps({"input_tokens": len(tokens)}))
+    service.runner.models.resolve(turn.model)
+    count = await service.backend.count_tokens(turn)
+    await exchange.respond(200, dumps({"input_tokens": count.num_tokens}), estimate_headers(count))
 
 
 async def list_models(service: Service, exchange: Exchange) -> None:
-    config, limit = service.config, service.backend.max_model_len
-    await exchange.respond(200, models_body(config.served_names, service.created_s, limit))
+    await exchange.respond(200, models_body(await service.runner.models.list(), service.created_s))
 
 
 async def get_model(service: Service, exchange: Exchange, name: str) -> None:
-    if name not in service.config.served_names:
-        raise ModelNotFound(name, service.config.served_names)
-    await exchange.respond(200, dumps(model_object(name, service.created_s, service.backend.max_model_len)))
+    model = await service.runner.models.find(name)
+    await exchange.respond(200, dumps(model_object(model, service.created_s)))
 
 
 async def hello(service: Service, exchange: Exchange) -> None:

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gateway.errors import GatewayError
-from gateway.types import EngineStats, TextPiece, TurnEvent, TurnText, Usage
+from gateway.types import ChunksEnd, EngineStats, Piece, TurnEvent, TurnText, Usage
 from stream_parser.events import Finish, ToolCallEnd
 
 _LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 240.0)
@@ -88,7 +88,9 @@ class TurnMeter:
         self._last_piece_s: dict[int, float] = {}
         metrics.num_live_turns += 1
 
-    def piece(self, piece: TextPiece) -> None:
+    def piece(self, piece: Piece) -> None:
+        if isinstance(piece, ChunksEnd):
+            return
         now_s = self._clock()
         metrics = self._metrics
         metrics.num_generation_tokens += piece.num_tokens

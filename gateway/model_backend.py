@@ -24,6 +24,7 @@ from gateway.types import (
     Prepared,
     SamplingParams,
     TextPiece,
+    TokenCount,
     TokenLogprob,
     ToolUse,
     Turn,
@@ -90,6 +91,10 @@ class ModelBackend:
     @property
     def is_ready(self) -> bool:
         return bool(self._engine.state == "ready")
+
+    @property
+    def models(self) -> None:
+        return None
 
     @property
     def max_model_len(self) -> int | None:
@@ -205,6 +210,9 @@ class ModelBackend:
             raise from_inference(error) from error
         return ModelPieces(prepared, tokens, self._tokenizer)
 
+    async def count_tokens(self, turn: Turn) -> TokenCount:
+        return TokenCount(len(await self.tokenize(turn)))
+
     async def tokenize(self, turn: Turn) -> list[int]:
         if isinstance(turn, ChatTurn):
             _, token_ids = await _maybe_in_thread(_num_chars(turn), self._render, turn, turn.tools)
@@ -228,6 +236,9 @@ class ModelPieces:
         self._tokenizer = tokenizer
         self._hidden_ids = prompt.hidden_ids
         self._detokenizers = [tokenizer.detokenizer() for _ in range(prompt.n)]
+
+    async def taken(self, timeout_s: float) -> None:
+        """The engine has said so to `submit`."""
 
     def __aiter__(self) -> ModelPieces:
         return self

@@ -115,7 +115,7 @@ class NativeConnection:
         if max_model_len is not None:
             limits["max_model_len"] = max_model_len
         token = self._stream.token if self.config.resume_grace_s > 0 else None
-        return native.hello(self.config.served_names, f"headrace/{__version__}", limits, token)
+        return native.hello(self._service.runner.models.names, f"headrace/{__version__}", limits, token)
 
     def _carry(self, stream: Stream) -> None:
         self._stream = stream

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.auth import key_owner
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.exchange import Exchange
-from gateway.header_text import warning_headers
+from gateway.header_text import estimate_headers, warning_headers
+from gateway.peer import WriteWatch, part_from
 from gateway.protocols.fields import shown
 from gateway.protocols.frames import Frame, dumps, sse
 from gateway.protocols.json_body import parse_object
@@ -30,12 +31,14 @@ from gateway.responses_turns import (
 )
 from gateway.service import Route, Service
 from gateway.sse import SSE_HEADERS, OutboxReader, collect_turn, stream_turn
+from gateway.turn import slow_reader
 
 logger = logging.getLogger("headrace.responses")
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
 _TRUE = ("true", "1")
+_BATCH_BYTES = 64 * 1024
 
 
 async def create(service: Service, exchange: Exchange) -> None:
@@ -132,48 +135,67 @@ async def _follow(service: Service, exchange: Exchange, log: EventLog, after: in
         for task in (following, watching):
             task.cancel()
         await asyncio.wait([following, watching])
-    if not following.cancelled():
-        following.result()
+    if not following.cancelled() and following.result():
+        await part_from(exchange.peer, service.config.slow_reader_timeout_s)
 
 
 async def _send_log(
     service: Service, exchange: Exchange, log: EventLog, after: int, headers: Mapping[str, str]
-) -> None:
+) -> bool:
+    """Returns whether the client was stuck at the end."""
+
+    def give_up() -> None:
+        logger.warning("a follower of a response has stopped reading")
+
+    patience_s = service.config.slow_reader_timeout_s
     await exchange.start(200, {**SSE_HEADERS, **headers})
+    watch = WriteWatch(exchange.peer, patience_s, lambda: None, give_up)
     try:
-        await _write_log(service, exchange, log, after)
-    except InvalidRequest as error:
-        # This reader is so slow that the log has left it behind.
-        event = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
-        await _write(service, exchange, sse(Frame(dumps(event), "error")))
-    except TimeoutError:
+        await _write_log(exchange, log, after, watch, patience_s)
+        with watch:
+            await exchange.end()
+    except asyncio.CancelledError:
         # Returning without the end of the body makes the server close the connection.
-        logger.warning("a follower of a response stopped reading; connection closed")
-        return
-    await exchange.end()
+        if not watch.is_cut:
+            raise
+    finally:
+        watch.close()
+    return watch.is_stuck
 
 
-async def _write_log(service: Service, exchange: Exchange, log: EventLog, after: int) -> None:
-    while True:
-        frames = log.after(after)
-        if frames:
-            after = frames[-1][0]
-            await _write(service, exchange, b"".join(_with_id(number, frame) for number, frame in frames))
-        elif log.is_closed:
-            return
-        else:
-            await log.wait()
+async def _write_log(exchange: Exchange, log: EventLog, after: int, watch: WriteWatch, patience_s: float) -> None:
+    """A reader that the log has left behind, or that has stopped reading, gets no more events, and is told so."""
+    try:
+        while True:
+            events = log.after(after)
+            if not events and log.is_closed:
+                return
+            if watch.is_stuck:
+                raise slow_reader(patience_s)
+            if not events:
+                await log.wait()
+            for after, data in _batches(events):  # noqa: PLR1704, B020
+                with watch:
+                    await exchange.write(data)
+                if watch.is_stuck:
+                    break
+    except GatewayError as error:
+        event = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
+        with watch:
+            await exchange.write(sse(Frame(dumps(event), "error")))
 
 
-async def _write(service: Service, exchange: Exchange, data: bytes) -> None:
-    """Raises TimeoutError when the client has stopped reading."""
-    async with asyncio.timeout(service.config.slow_reader_timeout_s):
-        await exchange.write(data)
-
-
-def _with_id(number: int, frame: Frame) -> bytes:
-    """Browsers send the last id back as Last-Event-ID."""
-    return b"id: %d\n%b" % (number, sse(frame))
+def _batches(events: Sequence[tuple[int, Frame]]) -> Iterator[tuple[int, bytes]]:
+    """What goes out in one write, with the number of its last event. Each event has its number as its id, which
+    browsers send back as Last-Event-ID."""
+    parts: list[bytes] = []
+    num_bytes = 0
+    for number, frame in events:
+        parts.append(b"id: %d\n%b" % (number, sse(frame)))
+        num_bytes += len(frame.data)
+        if num_bytes >= _BATCH_BYTES or number == events[-1][0]:
+            yield number, b"".join(parts)
+            parts, num_bytes = [], 0
 
 
 # Stored responses
@@ -256,10 +278,11 @@ async def count_input_tokens(service: Service, exchange: Exchange) -> None:
     request = await _read_request(service, exchange)
     try:
         response = open_response(service, key_owner(exchange.headers), request)
-        tokens = await service.backend.tokenize(response.turn.chat)
+        count = await service.backend.count_tokens(response.turn.chat)
     except GatewayError as error:
         raise as_responses_error(error) from None
-    await exchange.respond(200, dumps({"object": "response.input_tokens", "input_tokens": len(tokens)}))
+    body = dumps({"object": "response.input_tokens", "input_tokens": count.num_tokens})
+    await exchange.respond(200, body, estimate_headers(count))
 
 
 async def compact(service: Service, exchange: Exchange) -> None:

@@ -8,7 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.datastructures import Headers
 
 from gateway import __version__, messages_routes
-from gateway.errors import EngineDown, GatewayError, ModelNotFound
+from gateway.errors import EngineDown, GatewayError
 from gateway.exchange import Exchange
 from gateway.header_text import warning_headers
 from gateway.messages_routes import speaks_messages
@@ -22,6 +22,7 @@ from gateway.protocols.tokenizing import decode_detokenize, decode_tokenize
 from gateway.responses_routes import find_responses_route
 from gateway.service import Route, Service
 from gateway.sse import OutboxReader, collect_turn, stream_turn
+from gateway.types import ServedModel
 
 
 def spoken_protocol(route: Route | None, headers: Headers) -> HttpProtocol:
@@ -61,7 +62,7 @@ async def list_models(service: Service, exchange: Exchange) -> None:
     if speaks_messages(exchange.headers):
         await messages_routes.list_models(service, exchange)
         return
-    models = [_model_object(service, name) for name in service.config.served_names]
+    models = [_model_object(service, model) for model in await service.runner.models.list()]
     await exchange.respond(200, dumps({"object": "list", "data": models}))
 
 
@@ -70,18 +71,16 @@ async def get_model(service: Service, exchange: Exchange) -> None:
     if speaks_messages(exchange.headers):
         await messages_routes.get_model(service, exchange, name)
         return
-    if name not in service.config.served_names:
-        raise ModelNotFound(name, service.config.served_names)
-    await exchange.respond(200, dumps(_model_object(service, name)))
+    await exchange.respond(200, dumps(_model_object(service, await service.runner.models.find(name))))
 
 
-def _model_object(service: Service, name: str) -> dict[str, object]:
+def _model_object(service: Service, model: ServedModel) -> dict[str, object]:
     return {
-        "id": name,
+        "id": model.name,
         "object": "model",
         "created": service.created_s,
         "owned_by": "headrace",
-        "max_model_len": service.backend.max_model_len,
+        "max_model_len": model.max_model_len,
     }
 
 
@@ -94,7 +93,7 @@ async def ready(service: Service, exchange: Exchange) -> None:
         raise EngineDown("The server is shutting down.", code="server_shutting_down", retry_after_s=1.0)
     if not service.backend.is_ready:
         raise EngineDown("The engine is not ready yet.", retry_after_s=1.0)
-    await exchange.respond(200, dumps({"status": "ready", "models": list(service.config.served_names)}))
+    await exchange.respond(200, dumps({"status": "ready", "models": list(service.runner.models.names)}))
 
 
 async def metrics(service: Service, exchange: Exchange) -> None:
@@ -107,7 +106,7 @@ async def version(service: Service, exchange: Exchange) -> None:
 
 async def tokenize(service: Service, exchange: Exchange) -> None:
     turn = decode_tokenize(parse_object(await exchange.read_body(service.config.max_body_bytes)))
-    service.runner.check_model(turn.model)
+    service.runner.models.resolve(turn.model)
     tokens = await service.backend.tokenize(turn)
     limit = service.backend.max_model_len
     await exchange.respond(200, dumps({"count": len(tokens), "max_model_len": limit, "tokens": tokens}))
@@ -115,7 +114,7 @@ async def tokenize(service: Service, exchange: Exchange) -> None:
 
 async def detokenize(service: Service, exchange: Exchange) -> None:
     request = decode_detokenize(parse_object(await exchange.read_body(service.config.max_body_bytes)))
-    service.runner.check_model(request.model)
+    service.runner.models.resolve(request.model)
     await exchange.respond(200, dumps({"prompt": service.backend.detokenize(list(request.tokens))}))
 
 

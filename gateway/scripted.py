@@ -24,7 +24,7 @@ import orjson
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields, missing, wrong_type
-from gateway.types import ChatTurn, CompletionTurn, EngineStats, Prepared, TextPiece, TokenLogprob, Turn
+from gateway.types import ChatTurn, CompletionTurn, EngineStats, Prepared, TextPiece, TokenCount, TokenLogprob, Turn
 from stream_parser import DIALECTS
 
 Chunk = Literal["token", "char"] | int
@@ -131,6 +131,10 @@ class ScriptedBackend:
         return True
 
     @property
+    def models(self) -> None:
+        return None
+
+    @property
     def max_model_len(self) -> int | None:
         return None
 
@@ -199,6 +203,9 @@ class ScriptedBackend:
     def _add_running(self, number: int) -> None:
         self._num_running += number
 
+    async def count_tokens(self, turn: Turn) -> TokenCount:
+        return TokenCount(len(await self.tokenize(turn)))
+
     async def tokenize(self, turn: Turn) -> list[int]:
         if isinstance(turn, ChatTurn):
             return [token for message in turn.messages for token in self._words.ids(message.content)]
@@ -221,6 +228,9 @@ class ScriptedPieces:
         self._is_open = True
         self._ended: set[int] = set()
         add_running(1)
+
+    async def taken(self, timeout_s: float) -> None:
+        """At once."""
 
     def __aiter__(self) -> ScriptedPieces:
         return self

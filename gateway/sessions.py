@@ -14,7 +14,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound
-from gateway.types import ChatMessage, ChatTurn, Continuation, Prepared, TextPiece, ToolUse, TurnEvent, TurnText
+from gateway.types import (
+    ChatMessage,
+    ChatTurn,
+    Continuation,
+    Piece,
+    Prepared,
+    TextPiece,
+    ToolUse,
+    TurnEvent,
+    TurnText,
+)
 from stream_parser import collect
 from stream_parser.events import Event
 
@@ -111,7 +121,10 @@ class Recorder:
         self._token_ids.extend(prepared.prompt_ids)
         self._is_prepared = True
 
-    def piece(self, piece: TextPiece) -> None:
+    def piece(self, piece: Piece) -> None:
+        if not isinstance(piece, TextPiece):
+            # An upstream's answer has no token ids: its session goes on by its messages.
+            return
         self._token_ids.extend(piece.output_ids)
         self._is_closed = len(piece.output_ids) > len(piece.token_ids)
 

@@ -16,13 +16,25 @@ from secrets import token_hex
 from gateway.admission import Admission
 from gateway.backend import Backend, PieceStream
 from gateway.config import GatewayConfig
-from gateway.errors import GatewayError, InternalError, ModelNotFound, Overloaded, from_inference
+from gateway.errors import GatewayError, InternalError, Overloaded, from_inference
 from gateway.generation import Generation, StopStrings, total
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.protocols.frames import TurnLabels
+from gateway.served_models import FixedModels
 from gateway.sessions import Recorder
-from gateway.types import ChatTurn, Prepared, Turn, TurnDone, TurnEvent, TurnFailed, TurnStarted, TurnText, Usage
+from gateway.types import (
+    ChatTurn,
+    Prepared,
+    Turn,
+    TurnDone,
+    TurnEvent,
+    TurnFailed,
+    TurnStarted,
+    TurnText,
+    Usage,
+    UsageReport,
+)
 
 log = logging.getLogger("headrace.turn")
 
@@ -140,6 +152,7 @@ class LiveTurn:
                     warm_ups.append(pieces)
                 else:
                     pumps.append((generation, pieces))
+            await self._taken([*warm_ups, *(pieces for _, pieces in pumps)])
             self._outbox.put(TurnStarted(sum(prepared.num_prompt_tokens for prepared in prompts)))
             self._begin_texts(prompts)
             for pieces in warm_ups:
@@ -147,6 +160,12 @@ class LiveTurn:
                 async for _ in pieces:
                     pass
             await self._pump_all(pumps)
+
+    async def _taken(self, streams: list[PieceStream]) -> None:
+        """A backend that says nothing for long does not keep the headers back: keepalives need them."""
+        deadline_s = asyncio.get_running_loop().time() + self._runner.config.keepalive_s
+        for pieces in streams:
+            await pieces.taken(deadline_s - asyncio.get_running_loop().time())
 
     def _begin_texts(self, prompts: tuple[Prepared, ...]) -> None:
         """What a completion's text starts with, before or without the engine's part."""
@@ -176,6 +195,9 @@ class LiveTurn:
     async def _pump(self, generation: Generation, pieces: PieceStream) -> None:
         outbox, meter, recorder = self._outbox, self._meter, self._recorder
         async for piece in pieces:
+            if isinstance(piece, UsageReport):
+                generation.report(piece)
+                continue
             meter.piece(piece)
             if recorder is not None:
                 recorder.piece(piece)
@@ -184,8 +206,10 @@ class LiveTurn:
             if generation.is_done:
                 # Other prompts of the turn may go on: this one's choices hold nothing while they do.
                 pieces.close()
+                if generation.failure is not None:
+                    raise generation.failure
                 return
-            if piece.finish_reason is None and generation.has_ended(piece.choice):
+            if not piece.is_last and generation.has_ended(piece.choice):
                 pieces.end_choice(piece.choice)
             if outbox.is_full:
                 await self._wait_for_reader()
@@ -213,6 +237,7 @@ class TurnRunner:
         self.backend = backend
         self.config = config
         self.metrics = metrics
+        self.models = backend.models or FixedModels(config.served_names, lambda: backend.max_model_len)
         self._admission = admission
         self._wall_clock = wall_clock
         self._live: set[LiveTurn] = set()
@@ -223,17 +248,10 @@ class TurnRunner:
         self._numbers = count(1)
 
     def labels(self, turn: Turn, id_prefix: str, request_id: str = "") -> TurnLabels:
-        """Raises ModelNotFound."""
-        self.check_model(turn.model)
+        """Raises ModelNotFound, InvalidRequest."""
+        model = self.models.resolve(turn.model)
         turn_id = f"{id_prefix}{self._run_id}{next(self._numbers):08x}"
-        model = turn.model or self.config.served_names[0]
         return TurnLabels(turn_id, model, int(self._wall_clock()), request_id)
-
-    def check_model(self, model: str | None) -> None:
-        """Raises ModelNotFound. A request without a model gets the first served one."""
-        served = self.config.served_names
-        if model is not None and model not in served:
-            raise ModelNotFound(model, served)
 
     def start(self, turn: Turn, labels: TurnLabels, outbox: Outbox, recorder: Recorder | None = None) -> LiveTurn:
         return LiveTurn(self, turn, labels, outbox, recorder)

@@ -17,16 +17,22 @@ from stream_parser.events import Event
 __all__ = [
     "ChatMessage",
     "ChatTurn",
+    "ChunkPiece",
+    "ChunkReading",
+    "ChunksEnd",
     "CompletionTurn",
     "Continuation",
     "EngineInfo",
     "EngineStats",
     "NamedTool",
+    "Piece",
     "Prepared",
     "ReasoningField",
     "Role",
     "SamplingParams",
+    "ServedModel",
     "TextPiece",
+    "TokenCount",
     "TokenLogprob",
     "ToolChoice",
     "ToolUse",
@@ -38,6 +44,7 @@ __all__ = [
     "TurnStarted",
     "TurnText",
     "Usage",
+    "UsageReport",
 ]
 
 # Under which names reasoning goes out on Chat Completions, which has none of its own for it.
@@ -93,7 +100,9 @@ class ChatTurn:
     model: None = the first served one. tools: as OpenAI's Chat Completions spells them, in the client's order.
     template_kwargs go to the chat template as they are. warnings: what the client asked for and will not get.
     prefill: how the answer begins; the model continues it, and it is not repeated in the answer. parallel_calls False:
-    the turn ends with its first call. continues: set for a turn of a session.
+    the turn ends with its first call. continues: set for a turn of a session. handed_on: what the client gave beyond
+    messages and tools, as Chat Completions spells it, for engines behind an upstream: in `params` a default looks like
+    a wish.
     """
 
     model: str | None
@@ -112,6 +121,7 @@ class ChatTurn:
     cache_salt: str = ""
     warnings: tuple[str, ...] = ()
     continues: Continuation | None = None
+    handed_on: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +129,7 @@ class CompletionTurn:
     """A request to continue raw prompts, each a text or token ids. Choice i of prompt p has index p * n + i.
 
     add_special_tokens: begin texts as the tokenizer does (BOS). skip_special_tokens: leave them out of the answer.
+    handed_on: as a ChatTurn's.
     """
 
     model: str | None
@@ -134,18 +145,29 @@ class CompletionTurn:
     skip_special_tokens: bool = True
     cache_salt: str = ""
     warnings: tuple[str, ...] = ()
+    handed_on: Mapping[str, Any] = field(default_factory=dict)
 
 
 Turn: TypeAlias = ChatTurn | CompletionTurn
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkReading:
+    """How a prompt's answer is read that comes as an upstream's chunks (ChunkPiece) instead of as text.
+
+    content_dialect: calls and reasoning that the upstream left in the content, as the model wrote them, are recovered.
+    """
+
+    content_dialect: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """One prompt, ready for the engine. Backends add what they need in a subclass.
 
-    dialect None: the text is not parsed. prompt_tail: the end of the rendered prompt, from which the parser learns in
-    which region the model starts. vocab: token ids of its markers, where pieces have ids. prompt_text: the prompt as
-    text, for `echo`. prompt_ids: its tokens, for sessions.
+    chunks: set where its pieces are an upstream's chunks. dialect None: the text is not parsed. prompt_tail: the end of
+    the rendered prompt, from which the parser learns in which region the model starts. vocab: token ids of its markers,
+    where pieces have ids. prompt_text: the prompt as text, for `echo`. prompt_ids: its tokens, for sessions.
     """
 
     turn_id: str
@@ -158,6 +180,7 @@ class Prepared:
     vocab: Mapping[str, int] | None
     tools: tuple[Mapping[str, Any], ...]
     prompt_ids: tuple[int, ...] = field(default=(), kw_only=True)
+    chunks: ChunkReading | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +212,74 @@ class TextPiece:
     finish_reason: Literal["stop", "length"] | None = None
     num_cached_tokens: int | None = None
     output_ids: tuple[int, ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        return self.finish_reason is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPiece:
+    """A chunk of an upstream, with one choice of its answer. stop: the string that ended it, where the upstream says.
+
+    num_tokens: about how many tokens it stands for; upstreams do not count them one by one.
+    """
+
+    choice: int
+    chunk: Mapping[str, Any]
+    num_tokens: int = 1
+    logprobs: tuple[TokenLogprob, ...] = ()
+    stop: str | None = None
+
+    @property
+    def is_last(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksEnd:
+    """No more chunks of this choice come. is_done: the upstream said so itself.
+
+    failure: what the client hears of an answer that has not ended by its own rules.
+    """
+
+    choice: int
+    is_done: bool
+    failure: GatewayError
+
+    @property
+    def is_last(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """The counts of all choices together, as the upstream gives them: they hold instead of what was counted here.
+    reasoning_tokens None: it does not tell them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int | None
+
+
+Piece: TypeAlias = TextPiece | ChunkPiece | ChunksEnd
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """max_model_len: prompt and answer together, in tokens; None = no limit or not known."""
+
+    name: str
+    max_model_len: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """Of a prompt. is_estimate: made from its length, where nobody here has the model's tokenizer."""
+
+    num_tokens: int
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,17 @@ import orjson
 from gateway.protocols.anthropic_decode import decode_messages_request
 from gateway.protocols.anthropic_events import Ending, MessagesEncoder, Signature, error_body, message_object
 from gateway.protocols.frames import HttpProtocol, TurnLabels, dumps
-from gateway.types import Turn, TurnDone, TurnEvent, TurnFailed, TurnItem, TurnStarted, TurnText, Usage
+from gateway.types import (
+    ServedModel,
+    Turn,
+    TurnDone,
+    TurnEvent,
+    TurnFailed,
+    TurnItem,
+    TurnStarted,
+    TurnText,
+    Usage,
+)
 from stream_parser.events import ContentDelta, Event, Finish, ReasoningDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from stream_parser.json_scanner import JsonScanner
 
@@ -110,20 +120,21 @@ def tool_input(arguments: str) -> dict[str, Any]:
     return {"INVALID_JSON": arguments}
 
 
-def models_body(names: Sequence[str], created_s: int, max_model_len: int | None) -> bytes:
-    models = [model_object(name, created_s, max_model_len) for name in names]
-    return dumps({"data": models, "has_more": False, "first_id": names[0], "last_id": names[-1]})
+def models_body(models: Sequence[ServedModel], created_s: int) -> bytes:
+    data = [model_object(model, created_s) for model in models]
+    first_id, last_id = (models[0].name, models[-1].name) if models else (None, None)
+    return dumps({"data": data, "has_more": False, "first_id": first_id, "last_id": last_id})
 
 
-def model_object(name: str, created_s: int, max_model_len: int | None) -> dict[str, Any]:
+def model_object(model: ServedModel, created_s: int) -> dict[str, Any]:
     return {
         "type": "model",
-        "id": name,
-        "display_name": name,
+        "id": model.name,
+        "display_name": model.name,
         "created_at": datetime.fromtimestamp(created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "lifecycle": "active",
-        "max_input_tokens": max_model_len,
-        "max_tokens": max_model_len,
+        "max_input_tokens": model.max_model_len,
+        "max_tokens": model.max_model_len,
     }
 
 

@@ -88,6 +88,9 @@ class PacedPieces:
         self._is_open = True
         add_running(1)
 
+    async def taken(self, timeout_s: float) -> None:
+        """At once."""
+
     def __aiter__(self) -> PacedPieces:
         return self
 

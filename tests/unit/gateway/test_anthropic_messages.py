@@ -19,7 +19,17 @@ from gateway.errors import (
 from gateway.protocols.anthropic_events import MessagesEncoder, error_body
 from gateway.protocols.anthropic_messages import MessagesCollector, models_body, tool_input
 from gateway.protocols.frames import TurnLabels
-from gateway.types import ChatTurn, SamplingParams, TurnDone, TurnEvent, TurnFailed, TurnStarted, TurnText, Usage
+from gateway.types import (
+    ChatTurn,
+    SamplingParams,
+    ServedModel,
+    TurnDone,
+    TurnEvent,
+    TurnFailed,
+    TurnStarted,
+    TurnText,
+    Usage,
+)
 from stream_parser.events import Finish
 from tests.testkit.anthropic_order import check_error
 
@@ -65,7 +75,7 @@ def test_errors_have_anthropics_types(error, kind):
 
 
 def test_models_are_listed_with_their_dates():
-    body = json.loads(models_body(("a", "b"), 1700000000, 4096))
+    body = json.loads(models_body((ServedModel("a"), ServedModel("b", 4096)), 1700000000))
     assert (body["has_more"], body["first_id"], body["last_id"]) == (False, "a", "b")
     assert body["data"][0]["created_at"] == "2023-11-14T22:13:20Z"
     assert {entry["type"] for entry in body["data"]} == {"model"}

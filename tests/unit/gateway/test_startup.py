@@ -83,6 +83,7 @@ def test_the_banner_says_what_serves_where_and_how_to_ask(random_model):
 class NeverReady:
     """A backend whose start hangs, or fails."""
 
+    models = None
     is_ready = False
     max_model_len = None
     stats = None

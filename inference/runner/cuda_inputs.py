@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from inference.runner.kernels.attention import TILE_QUERIES, tiles_of
+from inference.runner.kernels.attention import EXTRA_TILES, TILE_QUERIES, tiles_of
 from inference.step import ScheduledRow
 
 _ALIGNMENT = 64  # int32s
@@ -37,30 +37,29 @@ class PackedShape:
 
     @property
     def num_tiles(self) -> int:
-        """A row's last tile may be partial, so each row may need one more."""
-        return self.num_tokens // TILE_QUERIES + self.num_rows
+        """A row's last tile may be partial, so each row may need one more; and keys may be cut."""
+        return self.num_tokens // TILE_QUERIES + self.num_rows + EXTRA_TILES
 
     def fits(self, rows: Sequence[ScheduledRow]) -> bool:
         return len(rows) <= self.num_rows and sum(row.num_tokens for row in rows) <= self.num_tokens
 
     def sections(self) -> list[tuple[int, int]]:
         """(start, length) of token_rows, positions, tiles, sample_at, sample_rows, sample_positions."""
-        lengths = (self.num_tokens, self.num_tokens, 4 * self.num_tiles, *[self.samples] * 3)
+        lengths = (self.num_tokens, self.num_tokens, 8 * self.num_tiles, *[self.samples] * 3)
         sections, start = [], 0
         for length in lengths:
             sections.append((start, length))
             start += -(-length // _ALIGNMENT) * _ALIGNMENT
         return sections
 
-    def pack(self, rows: Sequence[ScheduledRow], spare_row: int) -> np.ndarray:
-        """The buffer's contents; what the rows do not need is the spare row's."""
+    def pack(self, rows: Sequence[ScheduledRow], spare_row: int, part_keys: int) -> np.ndarray:
+        """The buffer's contents; what the rows do not need is the spare row's. part_keys: see tiles_of."""
         sections = self.sections()
         buffer = np.zeros(sections[-1][0] + -(-self.samples // _ALIGNMENT) * _ALIGNMENT, np.int32)
         token_rows, positions, tiles, sample_at, sample_rows, sample_positions = (
             buffer[start : start + length] for start, length in sections
         )
         token_rows[:] = spare_row
-        tiles[::4] = spare_row
         sample_rows[:] = spare_row
         if not rows:
             return buffer
@@ -68,7 +67,7 @@ class PackedShape:
         ends = counts.cumsum()
         token_rows[: ends[-1]] = np.repeat([row.row for row in rows], counts)
         positions[: ends[-1]] = np.concatenate([np.arange(row.start, row.start + row.num_tokens) for row in rows])
-        used = np.array(tiles_of([(row.row, row.start, row.num_tokens) for row in rows])).ravel()
+        used = np.array(tiles_of([(row.row, row.start, row.num_tokens) for row in rows], part_keys)).ravel()
         tiles[: len(used)] = used
         sampled = [index for index, row in enumerate(rows) if row.samples]
         sample_at[: len(sampled)] = ends[sampled] - 1
@@ -79,7 +78,7 @@ class PackedShape:
 
 @dataclass(frozen=True, slots=True)
 class PackedInputs:
-    """Views into the buffer on the device: token_rows, positions: [T]; tiles: [n, 4]; sample_*: [S]; all int32."""
+    """Views into the buffer on the device: token_rows, positions: [T]; tiles: [n, 8]; sample_*: [S]; all int32."""
 
     shape: PackedShape
     buffer: torch.Tensor
@@ -96,7 +95,7 @@ class PackedInputs:
         size = sections[-1][0] + -(-shape.samples // _ALIGNMENT) * _ALIGNMENT
         buffer = torch.zeros(max(size, 1), dtype=torch.int32, device=device)
         parts = [buffer[start : start + length] for start, length in sections]
-        return cls(shape, buffer, parts[0], parts[1], parts[2].view(-1, 4), parts[3], parts[4], parts[5])
+        return cls(shape, buffer, parts[0], parts[1], parts[2].view(-1, 8), parts[3], parts[4], parts[5])
 
     def load(self, packed: np.ndarray) -> None:
         """Copy without waiting; steps already enqueued still see what was there."""

@@ -18,7 +18,7 @@ from inference.paged_kv.pool import KVPool
 from inference.runner.fusions import Recognised, recognise
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, pairwise, store_heads
-from inference.runner.kernels.linear import MAX_ROWS, RowSquares, SmallLinear, interleave
+from inference.runner.kernels.linear import MAX_ROWS, RowSquares, SmallLinear, gated, interleave
 from inference.runner.kernels.rows import RowInputs
 
 
@@ -40,7 +40,7 @@ class Scratch:
 class PackedTokens:
     """The tokens of prefill chunks, one after another.
 
-    token_ids, slots, positions: [T] int32; tiles: [n, 4] int32, the chunks cut as kernels.attention.tiles_of does;
+    token_ids, slots, positions: [T] int32; tiles: [n, 8] int32, the chunks cut as kernels.attention.tiles_of does;
     sample_at: [S] int64, tokens whose logits are wanted.
     """
 
@@ -84,7 +84,7 @@ class DeviceLinear:
             return residual.addmm_(x, small.weight.t())
         y = F.linear(x, small.weight, small.bias)
         if small.gated:
-            y = F.silu(y[:, 0::2]) * y[:, 1::2]
+            y = gated(y)
         return y if residual is None else residual.add_(y)
 
 

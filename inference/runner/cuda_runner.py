@@ -8,8 +8,10 @@ Sampled tokens reach the host by an asynchronous copy; only CudaStepHandle.wait 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,6 +22,7 @@ from inference.runner.cuda_inputs import PackedInputs, PackedShape
 from inference.runner.cuda_model import DeviceModel, PackedTokens
 from inference.runner.cuda_rows import CudaRows, to_device
 from inference.runner.kernels.attention import PagedAttention
+from inference.runner.kernels.linear import MAX_ROWS
 from inference.runner.kernels.rows import gather_rows
 from inference.runner.kernels.sampling import Sampling
 from inference.runner.sampler import draw, gather_logprobs, read_logprobs
@@ -28,7 +31,7 @@ from inference.types import TokenLogprobs
 
 # Prefills of at most so many chunks are captured, for these numbers of tokens.
 _PACKED_ROWS = 32
-_PACKED_TOKENS = (64, 128, 256, 512)
+_PACKED_TOKENS = (64, 128, 256, 512, 1024, 2048)
 
 Logprobs = list[tuple[torch.Tensor, torch.Tensor] | None]
 
@@ -119,8 +122,9 @@ class CudaRunner:
         The spare row stands in for every row meanwhile.
         """
         self._stream.wait_stream(torch.cuda.current_stream(self._device))  # weights and rows were made there
-        pool = torch.cuda.graph_pool_handle()
         shapes = [PackedShape(count, _PACKED_ROWS) for count in _PACKED_TOKENS]
+        self._compile(batch_sizes, shapes[0])
+        pool = torch.cuda.graph_pool_handle()
         with torch.cuda.stream(self._stream), tqdm(
             total=len(batch_sizes) + len(shapes), desc="Capturing steps", disable=None
         ) as bar:
@@ -134,8 +138,26 @@ class CudaRunner:
         self._packed_graphs = dict(sorted(self._packed_graphs.items()))
         self._stream.synchronize()
 
+    def _compile(self, batch_sizes: list[int], shape: PackedShape) -> None:
+        """Compile the kernels of all graphs, in threads: the compiler lets go of the interpreter's lock.
+
+        The threads' launches come in any order, on the one stream: what they compute is of no use, and harms nobody.
+        """
+        inputs = PackedInputs.on(self._device, shape)
+        inputs.load(shape.pack((), self.rows.spare_row, self._paged.part_keys))
+        # One size of each kind that kernels are compiled for: up to 16 rows, up to MAX_ROWS, and beyond.
+        kinds = {max(size for size in batch_sizes if size <= most) for most in (16, MAX_ROWS, max(batch_sizes))}
+        runs = [partial(self._decode, batch) for batch in kinds] + [partial(self._packed, inputs)]
+
+        def run_one(run: Callable[[], object]) -> None:
+            with torch.inference_mode(), torch.cuda.stream(self._stream):
+                run()
+
+        with ThreadPoolExecutor(len(runs)) as threads:
+            list(threads.map(run_one, runs))
+
     def _captured(self, run, pool) -> torch.cuda.CUDAGraph:  # type: ignore[no-untyped-def]
-        run()  # compiles what it needs
+        run()  # libraries set up what they need for this size
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, stream=self._stream):
             run()
@@ -143,7 +165,7 @@ class CudaRunner:
 
     def _captured_packed(self, shape: PackedShape, pool: object) -> _PackedGraph:
         inputs = PackedInputs.on(self._device, shape)
-        inputs.load(shape.pack((), self.rows.spare_row))
+        inputs.load(shape.pack((), self.rows.spare_row, self._paged.part_keys))
         kept: list[torch.Tensor] = []
 
         def run() -> None:
@@ -190,10 +212,10 @@ class CudaRunner:
         found = next((shape for shape in self._packed_graphs if shape.fits(chunks)), None)
         if found is None:
             inputs = PackedInputs.on(self._device, PackedShape.of(chunks))
-            inputs.load(inputs.shape.pack(chunks, self.rows.spare_row))
+            inputs.load(inputs.shape.pack(chunks, self.rows.spare_row, self._paged.part_keys))
             return self._packed(inputs)
         captured = self._packed_graphs[found]
-        captured.inputs.load(found.pack(chunks, self.rows.spare_row))
+        captured.inputs.load(found.pack(chunks, self.rows.spare_row, self._paged.part_keys))
         captured.graph.replay()
         return captured.logits
 

@@ -14,9 +14,9 @@ import torch
 triton = pytest.importorskip("triton")
 
 from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
-from inference.runner.kernels.attention import PagedAttention, tiles_of  # noqa: E402
+from inference.runner.kernels.attention import EXTRA_TILES, PagedAttention, tiles_of  # noqa: E402
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, pairwise, store_heads  # noqa: E402
-from inference.runner.kernels.linear import RowSquares, SmallLinear, Tiling, interleave  # noqa: E402
+from inference.runner.kernels.linear import RowSquares, SmallLinear, Tiling, gated, interleave  # noqa: E402
 from inference.runner.kernels.rows import RowInputs, gather_rows, scatter  # noqa: E402
 from inference.runner.kernels.sampling import Sampling  # noqa: E402
 from inference.runner.sampler import exponential_noise  # noqa: E402
@@ -169,6 +169,13 @@ def _rotated(heads: torch.Tensor, norm: torch.Tensor | None, cos_sin: torch.Tens
     return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
 
 
+@pytest.mark.parametrize(("num_rows", "width"), [(1, 24), (5, 1024), (3, 1500)])
+def test_gated_is_silu_of_the_first_times_the_second(num_rows, width):
+    pairs = _random(num_rows, 2 * width, scale=2.0)
+    gate, up = pairs.float()[:, 0::2], pairs.float()[:, 1::2]
+    _close(gated(pairs), torch.nn.functional.silu(gate) * up)
+
+
 def test_interleave_alternates_rows():
     gate, up = torch.arange(6).view(3, 2), torch.arange(6).view(3, 2) + 100
     assert interleave(gate, up)[:, 0].tolist() == [0, 100, 2, 102, 4, 104]
@@ -177,7 +184,10 @@ def test_interleave_alternates_rows():
 class Paged:
     """Rows of random length over scattered blocks of a poisoned pool."""
 
-    def __init__(self, shape: HeadShape, lengths: list[int], window: int | None, has_norm: bool, max_len: int = 700):
+    def __init__(
+        self, shape: HeadShape, lengths: list[int], window: int | None, has_norm: bool, max_len: int = 700,
+        soft_cap: float = 0.0,
+    ) -> None:  # fmt: skip
         self.shape, self.lengths, self.block_size = shape, lengths, 16
         rng = random.Random(len(lengths))
         blocks = [-(-(length + 1) // 16) for length in lengths]
@@ -191,7 +201,7 @@ class Paged:
         angles = torch.arange(max_len, device=DEVICE)[:, None] * 10000.0 ** -(torch.arange(half, device=DEVICE) / half)
         self.cos_sin = torch.cat([angles.cos(), angles.sin()], dim=1).float()
         norms = [_random(shape.head_dim) + 1 if has_norm else None for _ in range(2)]
-        self.layer = LayerAttention(pool.keys[0], pool.values[0], shape.head_dim**-0.5, window, *norms, 1e-6)
+        self.layer = LayerAttention(pool.keys[0], pool.values[0], shape.head_dim**-0.5, window, *norms, 1e-6, soft_cap)
         self.paged = PagedAttention(shape, self.table, 16, max_model_len=max_len, max_batch=max(8, len(lengths)))
         self.keys = [_random(length, shape.num_kv_heads, shape.head_dim) for length in lengths]
         self.values = [_random(length, shape.num_kv_heads, shape.head_dim) for length in lengths]
@@ -224,6 +234,8 @@ class Paged:
         group = shape.num_heads // shape.num_kv_heads
         keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
         scores = torch.einsum("qhd,khd->hqk", query, keys) * shape.head_dim**-0.5
+        if self.layer.soft_cap:
+            scores = self.layer.soft_cap * torch.tanh(scores / self.layer.soft_cap)
         seen = torch.arange(len(keys), device=DEVICE)
         visible = seen <= at[:, None]
         if self.layer.window is not None:
@@ -240,10 +252,10 @@ SHAPES = [HeadShape(4, 2, 64), HeadShape(6, 2, 32), HeadShape(3, 3, 128)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("window", "has_norm"), [(None, True), (37, False)])
-def test_decode_attention_equals_its_reference(shape, window, has_norm):
+@pytest.mark.parametrize(("window", "has_norm", "soft_cap"), [(None, True, 0.0), (37, False, 2.0)])
+def test_decode_attention_equals_its_reference(shape, window, has_norm, soft_cap):
     lengths = [0, 1, 15, 16, 127, 128, 300] if not INTERPRETED else [0, 17, 130]
-    paged = Paged(shape, lengths, window, has_norm)
+    paged = Paged(shape, lengths, window, has_norm, soft_cap=soft_cap)
     batch = list(range(len(lengths)))
     random.Random(3).shuffle(batch)
     qkv = _random(len(batch), shape.qkv_width)
@@ -281,25 +293,46 @@ def test_decode_attention_gives_a_row_the_same_bits_alone_and_in_a_batch():
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("window", "has_norm"), [(None, True), (21, False)])
-def test_prefill_attention_equals_its_reference(shape, window, has_norm):
-    starts, counts = ([0, 5, 40, 200], [70, 1, 64, 131]) if not INTERPRETED else ([0, 30], [20, 1])
+@pytest.mark.parametrize(("window", "has_norm", "soft_cap"), [(None, True, 0.0), (21, False, 0.0), (None, False, 2.0)])
+def test_prefill_attention_equals_its_reference(shape, window, has_norm, soft_cap):
+    starts, counts = ([0, 5, 40, 200, 500], [70, 1, 64, 131, 150]) if not INTERPRETED else ([0, 30, 500], [20, 1, 70])
     lengths = [start + count for start, count in zip(starts, counts, strict=True)]
-    paged = Paged(shape, lengths, window, has_norm)
+    paged = Paged(shape, lengths, window, has_norm, soft_cap=soft_cap)
     spans = [(row, starts[row], counts[row]) for row in range(len(starts))]
     qkv = _random(sum(counts), shape.qkv_width)
     original = qkv.clone()
     positions = torch.cat([torch.arange(start, start + count) for _, start, count in spans]).to(DEVICE, torch.int32)
     rows = torch.cat([torch.full((count,), row) for row, _, count in spans]).to(DEVICE)
     slots = paged.slots(rows, positions)
-    tiles = torch.tensor(tiles_of(spans), dtype=torch.int32, device=DEVICE)
+    tiles = torch.tensor([*tiles_of(spans, paged.paged.part_keys), [0] * 8], dtype=torch.int32, device=DEVICE)
+    assert (tiles[:, 7] & 0xFFFF).max() > 1, "some keys are cut among programs"
     out = torch.full((sum(counts), shape.num_heads * shape.head_dim), float("nan"), dtype=DTYPE, device=DEVICE)
     store_heads(shape, paged.layer, qkv, slots, positions, paged.cos_sin)
-    paged.paged.prefill(paged.layer, qkv, tiles, out)
-    first = 0
+    for _ in range(2):  # the second run finds the counters as the first one left them
+        paged.paged.prefill(paged.layer, qkv, tiles, out)
+        first = 0
+        for row, start, count in spans:
+            _close(out[first : first + count], paged.expected(row, original[first : first + count], start))
+            first += count
+
+
+def test_tiles_cover_each_query_and_key_once_and_stay_within_their_room():
+    spans = [(3, 0, 70), (1, 1300, 64), (2, 900, 300), (0, 5000, 1), (4, 7000, 200), (5, 7000, 256), (6, 4000, 3)]
+    tiles = tiles_of(spans, part_keys=256)
+    at = 0
     for row, start, count in spans:
-        _close(out[first : first + count], paged.expected(row, original[first : first + count], start))
-        first += count
+        mine = [tile for tile in tiles if tile[0] == row]
+        for offset in range(0, count, 64):
+            parts = [tile for tile in mine if tile[1] == at + offset]
+            assert [tile[2:4] for tile in parts] == [(start + offset, min(64, count - offset))] * len(parts)
+            assert [tile[4] for tile in parts] == [0, *[tile[5] for tile in parts[:-1]]]
+            assert parts[-1][5] == start + offset + parts[-1][3]
+            assert [tile[7] for tile in parts] == [index << 16 | len(parts) for index in range(len(parts))]
+        at += count
+    assert len(tiles) <= sum(count // 64 + 1 for _, _, count in spans) + EXTRA_TILES
+    used = [tile[6] + index for tile in tiles if tile[7] & 0xFFFF > 1 for index in [tile[7] >> 16]]
+    assert sorted(used) == list(range(len(used)))
+    assert len(used) <= 2 * EXTRA_TILES
 
 
 def test_scatter_writes_each_run_where_it_belongs_and_nothing_else():

@@ -36,7 +36,7 @@ class HeadShape:
 @dataclass(frozen=True, slots=True)
 class LayerAttention:
     """What one layer's attention is made of. keys, values: [blocks, block_size, num_kv_heads, head_dim];
-    query_norm, key_norm: [head_dim], pairwise, or None; window: tokens seen, or None."""
+    query_norm, key_norm: [head_dim], pairwise, or None; window: tokens seen, or None; soft_cap: 0 is none."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -45,6 +45,7 @@ class LayerAttention:
     query_norm: torch.Tensor | None = None
     key_norm: torch.Tensor | None = None
     eps: float = 0.0
+    soft_cap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,40 +94,45 @@ def finish_heads(
 
 
 @triton.jit
-def _rotated(base, norm_weight, cos, sin, eps, DIM: tl.constexpr, HAS_NORM: tl.constexpr):
-    """The head at base, normed and rotated: [DIM] float32."""
+def _turn_heads(
+    source, target, norm_weight, cos, sin, eps, HEADS: tl.constexpr, HEADS_POW2: tl.constexpr, DIM: tl.constexpr,
+    HAS_NORM: tl.constexpr,
+):  # fmt: skip
+    """Norm and rotate HEADS heads that lie one after another at source; write them to target likewise."""
+    heads = tl.arange(0, HEADS_POW2)
     dims = tl.arange(0, DIM)
-    head = tl.load(base + dims).to(tl.float32)
+    offsets = heads[:, None] * DIM + dims[None, :]
+    live = (heads < HEADS)[:, None]
+    x = tl.load(source + offsets, mask=live, other=0.0).to(tl.float32)
     if HAS_NORM:
-        head = head * tl.rsqrt(tl.sum(head * head, axis=0) / DIM + eps)
-        head = head * tl.load(norm_weight + dims).to(tl.float32)
-    first, second = tl.split(tl.reshape(head, [DIM // 2, 2]))
-    return tl.reshape(tl.join(first * cos - second * sin, second * cos + first * sin), [DIM])
+        x = x * tl.rsqrt(tl.sum(x * x, axis=1) / DIM + eps)[:, None]
+        x = x * tl.load(norm_weight + dims).to(tl.float32)[None, :]
+    first, second = tl.split(tl.reshape(x, [HEADS_POW2, DIM // 2, 2]))
+    low = first * cos[None, :] - second * sin[None, :]
+    high = second * cos[None, :] + first * sin[None, :]
+    turned = tl.reshape(tl.join(low, high), [HEADS_POW2, DIM])
+    tl.store(target + offsets, turned.to(target.dtype.element_ty), mask=live)
 
 
 @triton.jit
 def _store_kernel(
     qkv, keys, values, slots, positions, cos_sin, query_norm, key_norm, eps: tl.constexpr,
-    NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, DIM: tl.constexpr, HAS_NORM: tl.constexpr,
+    NUM_HEADS: tl.constexpr, HEADS_POW2: tl.constexpr, NUM_KV_HEADS: tl.constexpr, KV_POW2: tl.constexpr,
+    DIM: tl.constexpr, HAS_NORM: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    dims = tl.arange(0, DIM)
-    base = qkv + (token * (NUM_HEADS + 2 * NUM_KV_HEADS) + head) * DIM
-    slot = tl.load(slots + token).to(tl.int64)
-    if head >= NUM_HEADS + NUM_KV_HEADS:
-        target = values + (slot * NUM_KV_HEADS + head - NUM_HEADS - NUM_KV_HEADS) * DIM
-        tl.store(target + dims, tl.load(base + dims))
-    else:
-        half = tl.arange(0, DIM // 2)
-        turns = cos_sin + tl.load(positions + token).to(tl.int64) * DIM
-        cos = tl.load(turns + half)
-        sin = tl.load(turns + DIM // 2 + half)
-        if head < NUM_HEADS:
-            tl.store(base + dims, _rotated(base, query_norm, cos, sin, eps, DIM, HAS_NORM).to(keys.dtype.element_ty))
-        else:
-            target = keys + (slot * NUM_KV_HEADS + head - NUM_HEADS) * DIM
-            tl.store(target + dims, _rotated(base, key_norm, cos, sin, eps, DIM, HAS_NORM).to(keys.dtype.element_ty))
+    half = tl.arange(0, DIM // 2)
+    turns = cos_sin + tl.load(positions + token).to(tl.int64) * DIM
+    cos = tl.load(turns + half)
+    sin = tl.load(turns + DIM // 2 + half)
+    slot = tl.load(slots + token).to(tl.int64) * NUM_KV_HEADS * DIM
+    query = qkv + token * (NUM_HEADS + 2 * NUM_KV_HEADS) * DIM
+    key = query + NUM_HEADS * DIM
+    _turn_heads(query, query, query_norm, cos, sin, eps, NUM_HEADS, HEADS_POW2, DIM, HAS_NORM)
+    _turn_heads(key, keys + slot, key_norm, cos, sin, eps, NUM_KV_HEADS, KV_POW2, DIM, HAS_NORM)
+    offsets = tl.arange(0, KV_POW2 * DIM)
+    live = offsets < NUM_KV_HEADS * DIM
+    tl.store(values + slot + offsets, tl.load(key + NUM_KV_HEADS * DIM + offsets, mask=live), mask=live)
 
 
 def store_heads(
@@ -135,10 +141,11 @@ def store_heads(
 ) -> None:  # fmt: skip
     """Norm and rotate packed queries in place, and keys on their way into the cache; store the values.
 
-    qkv: [T, qkv_width]; slots, positions: [T] int32; cos_sin: [max_model_len, head_dim] float32. Grid (T, all heads).
+    qkv: [T, qkv_width]; slots, positions: [T] int32; cos_sin: [max_model_len, head_dim] float32. One program a token.
     """
-    _store_kernel[(qkv.shape[0], shape.num_heads + 2 * shape.num_kv_heads)](
+    _store_kernel[(qkv.shape[0],)](
         qkv, layer.keys, layer.values, slots, positions, cos_sin, layer.query_norm, layer.key_norm, layer.eps,
-        NUM_HEADS=shape.num_heads, NUM_KV_HEADS=shape.num_kv_heads, DIM=shape.head_dim,
-        HAS_NORM=layer.query_norm is not None, num_warps=1,
+        NUM_HEADS=shape.num_heads, HEADS_POW2=triton.next_power_of_2(shape.num_heads),
+        NUM_KV_HEADS=shape.num_kv_heads, KV_POW2=triton.next_power_of_2(shape.num_kv_heads), DIM=shape.head_dim,
+        HAS_NORM=layer.query_norm is not None, num_warps=4,
     )  # fmt: skip

@@ -220,6 +220,25 @@ class SmallLinear:
         return y if residual is None else y + residual.float()
 
 
+@triton.jit
+def _gate_kernel(pairs, out, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    both = tl.program_id(1) * 2 * BLOCK + tl.arange(0, 2 * BLOCK)
+    x = tl.load(pairs + row * 2 * width + both, mask=both < 2 * width, other=0.0).to(tl.float32)
+    gate, up = tl.split(tl.reshape(x, [BLOCK, 2]))
+    y = gate / (1.0 + tl.exp(-gate)) * up
+    tl.store(out + row * width + cols, y.to(out.dtype.element_ty), mask=cols < width)
+
+
+def gated(pairs: torch.Tensor) -> torch.Tensor:
+    """silu(gate) * up of outputs that come in pairs (gate, up): [T, 2 * width] to [T, width]."""
+    num_rows, width = pairs.shape[0], pairs.shape[1] // 2
+    out = pairs.new_empty(num_rows, width)
+    _gate_kernel[(num_rows, triton.cdiv(width, 1024))](pairs, out, width, BLOCK=1024, num_warps=4)
+    return out
+
+
 def _head_tensors(heads: HeadTargets | None) -> tuple[torch.Tensor | None, ...]:
     if heads is None:
         return (None,) * 6

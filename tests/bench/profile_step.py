@@ -1,6 +1,7 @@
-"""Where a decode step's time goes: microseconds of each kernel by its place in the layer, and the gaps between them.
+"""Where a step's time goes: microseconds of each kernel of a decode step by its place in the layer, and of each kind of
+kernel of a prefill of one row's chunk.
 
-    python tests/bench/profile_decode.py MODEL [--batches 1,8,32] [--context 384]
+    python tests/bench/profile_step.py MODEL [--batches 1,8,32] [--context 384] [--prefills 256]
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from inference.config import EngineConfig
 from inference.runner.loader import load
+from inference.step import ScheduledRow
 from tests.bench.shapes import write_config
 
 PLACES = ("qkv", "attention", "out", "gate_up", "down")
@@ -27,17 +29,46 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--batches", type=lambda text: [int(part) for part in text.split(",")], default=[1, 8, 32])
+    parser.add_argument("--prefills", type=lambda text: [int(part) for part in text.split(",")], default=[])
     parser.add_argument("--context", type=int, default=384)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         config = EngineConfig(
             args.model, write_config(args.model, Path(scratch)), random_weights=True, device="cuda", dtype="bf16",
-            max_rows=max(args.batches), max_model_len=args.context + 512, kv_bytes=8 << 30,
+            max_rows=max(args.batches), max_model_len=args.context + 4096, kv_bytes=8 << 30,
         )  # fmt: skip
         runner = load(config).runner
     for batch in args.batches:
         _profile(runner, batch, args.context, f"{args.model} batch {batch}")
+    for count in args.prefills:
+        _profile_prefill(runner, count, args.context, f"{args.model} prefill of {count} at {args.context}")
     runner.close()
+
+
+@torch.inference_mode()
+def _profile_prefill(runner, count: int, context: int, title: str) -> None:
+    chunk = (ScheduledRow(0, context, count, True),)
+    blocks = (context + count) // 16 + 8
+    runner.rows.block_table[0, :blocks] = torch.arange(blocks, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(runner._stream):
+        runner._prefill(chunk)
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(10):
+            runner._prefill(chunk)
+        end.record()
+        end.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as trace:
+            runner._prefill(chunk)
+            torch.cuda.synchronize()
+    print(f"{title}: {start.elapsed_time(end) * 100:.0f} us", flush=True)
+    spent, counts = defaultdict(float), defaultdict(int)
+    for event in trace.events():
+        spent[event.name[:70]] += event.time_range.elapsed_us()
+        counts[event.name[:70]] += 1
+    for name, us in sorted(spent.items(), key=lambda item: -item[1])[:12]:
+        print(f"    {us:8.1f} us  {counts[name]:4d} x  {name}")
 
 
 @torch.inference_mode()

@@ -7,7 +7,7 @@ device kernels are tested against.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,19 +18,23 @@ from inference.runner.input_batch import Span, StepInputs
 
 INTERFACE_NAME = "headrace_paged"
 
+# What a backend takes as a step is its device's own business; a model only passes it through.
+Step = TypeVar("Step", contravariant=True)
 
-class AttentionBackend(Protocol):
+
+class AttentionBackend(Protocol[Step]):
     """Stores this step's keys and values and attends over everything stored, causally.
 
     query: [num_tokens, num_heads, head_dim]; key, value: [num_tokens, num_kv_heads, head_dim]; strides are free but the
-    last. Returns [num_tokens, num_heads, head_dim]. window: how many tokens a query sees, itself included.
+    last. Returns [num_tokens, num_heads, head_dim]. window: how many tokens a query sees, itself included. soft_cap:
+    scores s become soft_cap * tanh(s / soft_cap); 0 is none.
     """
 
     name: str
 
     def __call__(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, step: StepInputs, *,
-        scale: float, window: int | None = None,
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, step: Step, *,
+        scale: float, window: int | None = None, soft_cap: float = 0.0,
     ) -> torch.Tensor: ...
 
 
@@ -50,15 +54,15 @@ class TorchAttention:
 
     def __call__(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, step: StepInputs, *,
-        scale: float, window: int | None = None,
+        scale: float, window: int | None = None, soft_cap: float = 0.0,
     ) -> torch.Tensor:
         self._key_slots[layer].index_copy_(0, step.slots, key)
         self._value_slots[layer].index_copy_(0, step.slots, value)
-        outputs = [self._attend(layer, query, span, scale, window) for span in step.spans]
+        outputs = [self._attend(layer, query, span, scale, window, soft_cap) for span in step.spans]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _attend(
-        self, layer: int, query: torch.Tensor, span: Span, scale: float, window: int | None
+        self, layer: int, query: torch.Tensor, span: Span, scale: float, window: int | None, soft_cap: float
     ) -> torch.Tensor:
         layout = self._pool.layout
         num_heads, head_dim = query.shape[-2:]
@@ -67,28 +71,43 @@ class TorchAttention:
         shape = (span.num_rows, -1, layout.num_kv_heads, layout.head_dim)
         keys = self._key_blocks[layer].index_select(0, span.block_ids).view(shape)
         values = self._value_blocks[layer].index_select(0, span.block_ids).view(shape)
-        attended = F.scaled_dot_product_attention(
-            queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2),
-            attn_mask=span.mask(window, query.dtype), scale=scale, enable_gqa=num_heads != layout.num_kv_heads,
-        )
+        heads = (queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2))
+        mask = span.mask(window, query.dtype)
+        if soft_cap:
+            attended = _capped_attention(*heads, mask, scale, soft_cap)
+        else:
+            attended = F.scaled_dot_product_attention(
+                *heads, attn_mask=mask, scale=scale, enable_gqa=num_heads != layout.num_kv_heads
+            )
         return attended.transpose(1, 2).reshape(count, num_heads, head_dim)
+
+
+def _capped_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scale: float, soft_cap: float
+) -> torch.Tensor:
+    """scaled_dot_product_attention has no soft cap. Tensors: [rows, heads, tokens, head_dim]; mask: [rows, 1, n, m]."""
+    queries = query.unflatten(1, (key.shape[1], -1))  # [rows, kv heads, queries' heads of each, n, head_dim]
+    scores = torch.matmul(queries.float(), key.float().transpose(-1, -2)[:, :, None]) * (scale / soft_cap)
+    weights = (scores.tanh_().mul_(soft_cap) + mask[:, None]).softmax(-1)
+    return torch.matmul(weights.to(value.dtype), value[:, :, None]).flatten(1, 2)
 
 
 def paged_attention_forward(
     module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: object,
-    *, paged: StepInputs, paged_backend: AttentionBackend, scaling: float | None = None,
-    sliding_window: int | None = None, **_: Any,
+    *, paged: Any, paged_backend: AttentionBackend[Any], scaling: float | None = None,
+    sliding_window: int | None = None, softcap: float | None = None, **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """A Transformers attention function (AttentionInterface): tensors are [1, heads, tokens, head_dim].
 
-    No mask function is registered beside it, so Transformers builds no mask; ours come with the step's spans.
+    No mask function is registered beside it, so Transformers builds no mask; ours come with the step's spans. What
+    else a model may pass is known to be without meaning here: inference.runner.probe has seen to that at load.
     """
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     layer = module.layer_idx
     assert isinstance(layer, int)
     attended = paged_backend(
         layer, query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), paged,
-        scale=scale, window=sliding_window,
+        scale=scale, window=sliding_window, soft_cap=softcap or 0.0,
     )
     return attended[None], None
 

@@ -1,169 +1,212 @@
 """Recognises decoder layers by their parts, not by the model's name, and runs each as one module.
 
-A layer of RMSNorm, grouped-query attention with rotary embeddings, RMSNorm and a gated MLP becomes a FusedLayer: one
-QKV product, one gate-up product, no mask, no cache object. A fusion is trusted only after it has reproduced the
-original layer's output on random input; what does not match stays as Transformers defines it.
+A layer of RMSNorms, grouped-query attention and a gated MLP becomes a FusedLayer. A fusion is trusted only after it has
+reproduced the original layer's output on random input; what does not match stays as Transformers defines it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.attention import AttentionBackend, TorchAttention
+from inference.runner.fused_layer import Embeddings, FusedLayer, MakeLinear, Use
 from inference.runner.input_batch import Span, StepInputs
+from inference.runner.layer_parts import LayerParts, is_plain_norm, is_silu, parts_of
 from inference.runner.linear import dense
 
-MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
-_NORMS = ("input_layernorm", "post_attention_layernorm")
-_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-
-
-class FusedLayer(nn.Module):
-    """Stands in for a decoder layer; called by the Transformers model with hidden states [1, num_tokens, hidden]."""
-
-    def __init__(self, layer: nn.Module, make_linear: MakeLinear, scale: float, window: int | None) -> None:
-        super().__init__()
-        attention, mlp = cast(Any, layer.self_attn), cast(Any, layer.mlp)
-        self.layer_idx: int = attention.layer_idx
-        self.head_dim: int = attention.head_dim
-        self.scale = scale
-        self.window = window
-        self.num_heads = attention.q_proj.out_features // self.head_dim
-        self.num_kv_heads = attention.k_proj.out_features // self.head_dim
-        self.activation = mlp.act_fn
-
-        self.input_norm, self.post_norm = (_norm(getattr(layer, name)) for name in _NORMS)
-        self.query_norm = _norm(attention.q_norm, self.head_dim) if hasattr(attention, "q_norm") else None
-        self.key_norm = _norm(attention.k_norm, self.head_dim) if hasattr(attention, "k_norm") else None
-        self.qkv = make_linear(*_stack([_interleaved(attention.q_proj, self.head_dim),
-                                        _interleaved(attention.k_proj, self.head_dim), _parts(attention.v_proj)]))
-        self.out = make_linear(*_parts(attention.o_proj))
-        self.gate_up = make_linear(*_stack([_parts(mlp.gate_proj), _parts(mlp.up_proj)]))
-        self.down = make_linear(*_parts(mlp.down_proj))
-        self.intermediate_size: int = mlp.gate_proj.out_features
-
-    def forward(
-        self, hidden_states: torch.Tensor, *, position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        paged: StepInputs, paged_backend: AttentionBackend, **_: Any,
-    ) -> torch.Tensor:
-        hidden = hidden_states[0]
-        qkv = self.qkv(_rms_norm(hidden, self.input_norm))
-        query, key, value = self._heads(qkv, _rotary(paged, position_embeddings))
-        attended = paged_backend(self.layer_idx, query, key, value, paged, scale=self.scale, window=self.window)
-        hidden = hidden + self.out(attended.reshape(hidden.shape[0], -1))
-
-        gate_up = self.gate_up(_rms_norm(hidden, self.post_norm))
-        gate, up = gate_up[:, : self.intermediate_size], gate_up[:, self.intermediate_size :]
-        hidden += self.down(self.activation(gate) * up)
-        return hidden[None]
-
-    def _heads(self, qkv: torch.Tensor, rotary: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Split and rotate: a head's dimensions come in (real, imaginary) pairs, so rotating is one complex product."""
-        num_rotated = self.num_heads + self.num_kv_heads
-        rotated = qkv[:, : num_rotated * self.head_dim].view(-1, num_rotated, self.head_dim)
-        if self.query_norm is not None and self.key_norm is not None:
-            rotated = torch.cat([_rms_norm(rotated[:, : self.num_heads], self.query_norm),
-                                 _rms_norm(rotated[:, self.num_heads :], self.key_norm)], dim=1)
-        pairs = torch.view_as_complex(rotated.float().unflatten(-1, (-1, 2)))
-        rotated = torch.view_as_real(pairs * rotary).flatten(-2).to(qkv.dtype)
-        value = qkv[:, num_rotated * self.head_dim :].view(-1, self.num_kv_heads, self.head_dim)
-        return rotated[:, : self.num_heads], rotated[:, self.num_heads :], value
+_TRIAL_TOKENS = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """A decoder layer of the known pattern, with the scale and window that it calls attention with."""
+    """A decoder layer of the known pattern, with the way in which it uses attention."""
 
     layer: nn.Module
-    scale: float
-    window: int | None
+    use: Use
+
+    @property
+    def scale(self) -> float:
+        return self.use.scale
+
+    @property
+    def window(self) -> int | None:
+        return self.use.window
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but what a Llama or Qwen3 layer has; a device's own kernels take no other."""
+        layer, parts = cast(Any, self.layer), parts_of(self.layer)
+        assert parts is not None
+        norms = [layer.input_layernorm, layer.post_attention_layernorm] if parts.attention_in is not None else []
+        if parts.query_norm is not None:
+            norms += [layer.self_attn.q_norm, layer.self_attn.k_norm]
+        return (
+            len(norms) >= 2 and all(is_plain_norm(norm) for norm in norms)
+            and parts.attention_out is None and parts.mlp_out is None
+            and all(norm is None or len(norm.weight) == parts.head_dim for norm in (parts.query_norm, parts.key_norm))
+            and self.use.num_rotated == parts.head_dim and self.use.soft_cap == 0 and parts.residual_multiplier == 1
+            and hasattr(layer.self_attn, "q_proj") and hasattr(layer.mlp, "gate_proj") and is_silu(parts.activation)
+        )  # fmt: skip
 
 
 def recognise(model: nn.Module) -> list[Recognised | None]:
     """For each decoder layer, whether its parts are known and a fusion of them gives what the layer gives."""
-    decoder = cast(Any, model).get_decoder()
-    rotary = getattr(decoder, "rotary_emb", None)
-    return [_recognised(layer, rotary) for layer in decoder.layers]
+    layers = decoder_layers(model)
+    if not layers:
+        return []
+    stubs, _ = _run_without_layers(model, torch.arange(_TRIAL_TOKENS, device=_device_of(model)))
+    return [_recognised(layer, stub.embeddings) for layer, stub in zip(layers, stubs, strict=True)]
 
 
 def fuse_layers(model: nn.Module, make_linear: MakeLinear) -> tuple[int, int]:
     """Replace the decoder layers that can be fused; returns (fused, total). Old weights are freed layer by layer."""
-    layers = cast(Any, model).get_decoder().layers
+    layers = decoder_layers(model)
     recognised = recognise(model)
     for index, seen in enumerate(recognised):
         if seen is not None:
-            layers[index] = FusedLayer(seen.layer, make_linear, seen.scale, seen.window)
+            layers[index] = FusedLayer(seen.layer, make_linear, seen.use)
             recognised[index] = None
     return sum(isinstance(layer, FusedLayer) for layer in layers), len(layers)
 
 
-def _recognised(layer: nn.Module, rotary: nn.Module | None) -> Recognised | None:
-    if rotary is None or not _has_the_pattern(layer):
-        return None
-    witness = _verified(layer, rotary)
-    return None if witness is None else Recognised(layer, witness.scale, witness.window)
+def decoder_layers(model: nn.Module) -> nn.ModuleList:
+    """Empty where the definition keeps its layers under another name, which then stay as they are."""
+    layers = getattr(cast(Any, model).get_decoder(), "layers", None)
+    return layers if isinstance(layers, nn.ModuleList) else nn.ModuleList()
 
 
-class _Witness:
-    """An attention backend that notes with which scale and window a layer calls it."""
-
-    name = "witness"
-
-    def __init__(self, backend: AttentionBackend) -> None:
-        self._backend = backend
-        self.scale = 0.0
-        self.window: int | None = None
-
-    def __call__(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, step: StepInputs, *,
-        scale: float, window: int | None = None,
-    ) -> torch.Tensor:
-        self.scale, self.window = scale, window
-        return self._backend(layer, query, key, value, step, scale=scale, window=window)
-
-
-def _has_the_pattern(layer: nn.Module) -> bool:
-    children = {name for name, _ in layer.named_children()}
-    if children != {"self_attn", "mlp", *_NORMS}:
-        return False
-    attention, mlp = (
-        {name for name, _ in layer.get_submodule(part).named_children()} for part in ("self_attn", "mlp")
-    )
-    return attention - {"q_norm", "k_norm"} == set(_PROJECTIONS) and mlp == {
-        "gate_proj", "up_proj", "down_proj", "act_fn"
-    }
+def unlike_plain(model: nn.Module) -> str | None:
+    """Why the model is not just embeddings, plain layers and a normed head, which is what a device's own kernels run;
+    None if it is. For a model that fuse_layers has left alone."""
+    recognised = recognise(model)
+    num_odd = sum(seen is None or not seen.is_plain for seen in recognised)
+    if num_odd or not recognised:
+        return f"{num_odd} of {len(recognised)} layers have other parts than a Llama's or Qwen3's"
+    input_ids = torch.arange(_TRIAL_TOKENS, device=_device_of(model))
+    stubs, logits = _run_without_layers(model, input_ids)
+    cosines = [stub.embeddings[0] for stub in stubs if stub.embeddings is not None]
+    if any(given is not cosines[0] for given in cosines):
+        return "its layers differ in their rotary embeddings"
+    return _unlike_plain_ends(cast(Any, model), input_ids, stubs[0].hidden[0], logits)
 
 
 @torch.inference_mode()
-def _verified(layer: nn.Module, rotary: nn.Module, num_tokens: int = 7) -> _Witness | None:
-    """What the layer asks of attention, if a dense FusedLayer equals it on random hidden states in float32."""
+def _unlike_plain_ends(
+    model: Any, input_ids: torch.Tensor, first_input: torch.Tensor, logits: torch.Tensor | None
+) -> str | None:
+    hidden = F.embedding(input_ids, model.get_input_embeddings().weight)
+    norm, head = getattr(model.get_decoder(), "norm", None), model.get_output_embeddings()
+    if not torch.equal(first_input, hidden):
+        return "it scales or changes its embeddings"
+    if logits is None or not is_plain_norm(norm) or not isinstance(head, nn.Linear):
+        return "its last norm or head is of another kind"
+    if not torch.allclose(logits[0], head(cast(nn.Module, norm)(hidden)), rtol=1e-3, atol=1e-5):
+        return "it scales or caps its logits"
+    return None
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return cast(torch.device, cast(Any, model).get_input_embeddings().weight.device)
+
+
+class _Stub(nn.Module):
+    """Takes a decoder layer's place, and notes what it is called with. hidden: [1, num_tokens, width]; embeddings:
+    (cosines, sines), [1, num_tokens, rotated] each, or None."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = torch.empty(0)
+        self.embeddings: Embeddings | None = None
+
+    def forward(self, hidden_states: torch.Tensor, *_: Any, **options: Any) -> torch.Tensor:
+        given = options.get("position_embeddings")
+        self.hidden = hidden_states
+        if isinstance(given, tuple) and len(given) == 2:
+            self.embeddings = given
+        return hidden_states
+
+
+@torch.inference_mode()
+def _run_without_layers(model: nn.Module, input_ids: torch.Tensor) -> tuple[list[_Stub], torch.Tensor | None]:
+    """One pass in which each layer returns what it is given: (what that was, the logits)."""
+    layers = decoder_layers(model)
+    originals, stubs = list(layers), [_Stub() for _ in layers]
+    for index, stub in enumerate(stubs):
+        layers[index] = stub
+    try:
+        positions = torch.arange(len(input_ids), device=input_ids.device)[None]
+        return stubs, model(input_ids=input_ids[None], position_ids=positions, use_cache=False).logits
+    except (AttributeError, TypeError):  # the definition reads something off its layers
+        return [_Stub() for _ in originals], None
+    finally:
+        for index, original in enumerate(originals):
+            layers[index] = original
+
+
+def one_block(num_tokens: int, device: torch.device, first: int = 0, block_size: int = 16) -> StepInputs:
+    """A step of one row, at positions from `first` on, whose cache is block 0."""
+    at = torch.arange(first, first + num_tokens, device=device)
+    span = Span(0, 1, num_tokens, block_size, torch.zeros(1, dtype=torch.int64, device=device), at[None])
+    return StepInputs(at, at, at, at[-1:], [0], [num_tokens], [span])
+
+
+class _Witness:
+    """An attention backend that notes with which scale, window and soft cap a layer calls it."""
+
+    name = "witness"
+
+    def __init__(self, backend: AttentionBackend[StepInputs]) -> None:
+        self._backend = backend
+        self.seen: tuple[float, int | None, float] = (0.0, None, 0.0)
+
+    def __call__(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, step: StepInputs, *,
+        scale: float, window: int | None = None, soft_cap: float = 0.0,
+    ) -> torch.Tensor:
+        self.seen = (scale, window, soft_cap)
+        return self._backend(layer, query, key, value, step, scale=scale, window=window, soft_cap=soft_cap)
+
+
+def _recognised(layer: nn.Module, embeddings: Embeddings | None) -> Recognised | None:
+    parts = parts_of(layer)
+    if parts is None or embeddings is None:
+        return None
+    use = _verified(layer, parts, embeddings)
+    return None if use is None else Recognised(layer, use)
+
+
+@torch.inference_mode()
+def _verified(layer: nn.Module, parts: LayerParts, embeddings: Embeddings) -> Use | None:
+    """How the layer uses attention, if a dense FusedLayer equals it on random hidden states in float32."""
     trial = _copy_as_float32(layer)
     attention = cast(Any, trial.self_attn)
-    device = attention.q_proj.weight.device
-    hidden = torch.randn(1, num_tokens, attention.q_proj.in_features, device=device)
-    positions = torch.arange(num_tokens, device=device)
-    embeddings = rotary(hidden, position_ids=positions[None])
-    if embeddings[0].shape[-1] != attention.head_dim:
-        return None  # partial rotary
-    layout = KVLayout(1, attention.k_proj.out_features // attention.head_dim, attention.head_dim, 16, torch.float32)
+    device = parts.query[0].device
+    hidden = torch.randn(1, _TRIAL_TOKENS, parts.query[0].shape[1], device=device)
+    layout = KVLayout(1, parts.num_kv_heads, parts.head_dim, 16, torch.float32)
     witness = _Witness(TorchAttention(KVPool(layout, 1, device)))
-    span = Span(0, 1, num_tokens, layout.block_size, torch.zeros(1, dtype=torch.int64, device=device), positions[None])
-    step = StepInputs(positions, positions, positions, positions[-1:], [0], [num_tokens], [span])
-    options = {"position_embeddings": embeddings, "position_ids": positions[None], "paged": step}
+    given = (embeddings[0].float(), embeddings[1].float())
+
+    def run(module: nn.Module) -> torch.Tensor:
+        step = one_block(_TRIAL_TOKENS, device)
+        out = module(hidden.clone(), attention_mask=None, position_ids=step.positions[None], position_embeddings=given,
+                     paged=step, paged_backend=witness)
+        return cast(torch.Tensor, out[0] if isinstance(out, tuple) else out)
 
     index, attention.layer_idx = attention.layer_idx, 0  # the trial's cache has one layer
     try:
-        expected = trial(hidden.clone(), attention_mask=None, paged_backend=witness, **options)
-        expected = expected[0] if isinstance(expected, tuple) else expected
-        got = FusedLayer(trial, dense, witness.scale, witness.window)(hidden, paged_backend=witness, **options)
-        return witness if torch.allclose(got, expected, rtol=1e-4, atol=1e-4) else None
+        expected = run(trial)
+        for num_rotated in (given[0].shape[-1], 0):  # some models leave positions out of some layers
+            use = Use(*witness.seen, num_rotated=num_rotated)
+            if torch.allclose(run(FusedLayer(trial, dense, use)), expected, rtol=1e-4, atol=1e-4):
+                return use
+        return None
     finally:
         attention.layer_idx = index
 
@@ -172,50 +215,3 @@ def _copy_as_float32(layer: nn.Module) -> nn.Module:
     if all(parameter.dtype == torch.float32 for parameter in layer.parameters()):
         return layer
     return deepcopy(layer).float()
-
-
-def _rotary(step: StepInputs, embeddings: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    if step.rotary is None:
-        cos, sin = (part[0, :, : part.shape[-1] // 2].float() for part in embeddings)
-        step.rotary = torch.complex(cos, sin)[:, None]
-    return step.rotary
-
-
-def _rms_norm(x: torch.Tensor, norm: tuple[torch.Tensor, float]) -> torch.Tensor:
-    # Written out: F.rms_norm on a CPU takes several times as long for the few rows of a decode step.
-    weight, eps = norm
-    exact = x.float()
-    scale = torch.linalg.vector_norm(exact, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-    return (exact * scale).to(x.dtype) * weight
-
-
-def _norm(module: nn.Module, head_dim: int | None = None) -> tuple[torch.Tensor, float]:
-    weight = cast(torch.Tensor, module.weight).detach()
-    if head_dim is not None:
-        weight = weight[_interleaving(head_dim)]
-    return weight, float(cast(Any, module).variance_epsilon)
-
-
-def _interleaving(head_dim: int) -> torch.Tensor:
-    """The order that brings dimension i of the first half beside dimension i of the second half."""
-    half = head_dim // 2
-    return torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).flatten()
-
-
-def _parts(linear: nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
-    return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
-
-
-def _interleaved(linear: nn.Linear, head_dim: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """A query or key projection whose heads come out in the interleaved order; scores do not change by it."""
-    order = _interleaving(head_dim)
-    weight, bias = _parts(linear)
-    weight = weight.view(-1, head_dim, weight.shape[1])[:, order].reshape_as(weight)
-    return weight, None if bias is None else bias.view(-1, head_dim)[:, order].reshape_as(bias)
-
-
-def _stack(parts: list[tuple[torch.Tensor, torch.Tensor | None]]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    weight = torch.cat([weight for weight, _ in parts])
-    if all(bias is None for _, bias in parts):
-        return weight, None
-    return weight, torch.cat([bias if bias is not None else torch.zeros(w.shape[0]).to(w) for w, bias in parts])

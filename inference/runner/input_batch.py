@@ -49,6 +49,10 @@ class Span:
         return self.masks[window]
 
 
+# (cosines as a model made them, the same rotation as [num_tokens, 1, rotated / 2] complex64); few, one for each base.
+Rotations = list[tuple[torch.Tensor, torch.Tensor]]
+
+
 @dataclass(slots=True)
 class StepInputs:
     """input_ids, positions, slots: [num_tokens] int64; sample_at: [num_samples] int64, indexes into the tokens.
@@ -64,7 +68,7 @@ class StepInputs:
     sample_rows: list[int]
     sample_positions: list[int]
     spans: list[Span]
-    rotary: torch.Tensor | None = field(default=None)  # [num_tokens, 1, head_dim / 2] complex64, by the first layer
+    rotary: Rotations = field(default_factory=list)  # filled by the first layer that rotates so
 
 
 def prepare(plan: StepPlan, rows: RequestRows, block_size: int) -> StepInputs:

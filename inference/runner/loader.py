@@ -1,38 +1,35 @@
-"""Loads a Transformers definition with its weights and makes it ready to run: paged attention in, layers fused."""
+"""Loads a model and makes it ready to run: the definition checked, the KV pool sized, attention paged, layers fused."""
 
 from __future__ import annotations
 
-import json
 import logging
+from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-import psutil
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
-from inference.config import Device, Dtype, EngineConfig
+from inference.config import Device, EngineConfig
 from inference.errors import ModelLoadError
 from inference.paged_kv.pool import KVLayout, KVPool
-from inference.runner.attention import INTERFACE_NAME, TorchAttention
-from inference.runner.fusions import fuse_layers
+from inference.runner.attention import TorchAttention
+from inference.runner.checkpoint import TORCH_DTYPES, eos_token_ids, load_weights, read_config, shape_of
+from inference.runner.fused_layer import FusedLayer
+from inference.runner.fusions import decoder_layers, fuse_layers, unlike_plain
 from inference.runner.linear import Int8Linear, dense, quantize_linears
+from inference.runner.memory import free_kv_bytes, memory_for, size_kv
 from inference.runner.model_runner import ModelRunner
+from inference.runner.probe import KVShape, probe
+from inference.runner.rotary import settle_rotary
 from inference.step import StepPlan
 from inference.types import ContextBound
 
 logger = logging.getLogger("headrace.engine")
 
-SUPPORTED_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
-_TORCH_DTYPES: dict[Dtype, torch.dtype] = {
-    "int8": torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16
-}
-# The KV pool's share of the free memory, and its bounds, when --kv-memory is not given.
-_KV_SHARE, _KV_MOST_BYTES = 0.25, 2 << 30
-_CUDA_KV_SHARE, _CUDA_RESERVED_BYTES = 0.8, 2 << 30
 _STEP_TOKENS: dict[Device, int] = {"cpu": 256, "cuda": 2048}
+# Heads that our CUDA kernels take are powers of two wide, and at least this: what a tensor core multiplies.
+_LEAST_HEAD_DIM = 16
 
 
 class Runner(Protocol):
@@ -68,26 +65,39 @@ def load(config: EngineConfig) -> LoadedModel:
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     _check_device(config)
-    hf_config = _read_config(config.model_dir)
-    layout = _kv_layout(hf_config, config)
-    if config.device == "cpu":
-        max_model_len, num_blocks, bound = _size_kv(hf_config, config, layout, _free_bytes(config))
-    model = _load_weights(hf_config, config)
+    hf_config = read_config(config.model_dir)
+    text_config = hf_config.get_text_config()
+    longest = int(text_config.max_position_embeddings)
+    on_cpu = config.device == "cpu"
+    free_bytes = free_kv_bytes(config) if on_cpu else 0
+    if on_cpu or config.kv_bytes is not None:
+        # What does not fit by config.json is said before the weights are read.
+        size_kv(longest, config, _kv_layout(shape_of(text_config), config), free_bytes)
+
+    with memory_for("weights"):
+        model = load_weights(hf_config, config)
+        shape = probe(model, text_config.num_hidden_layers)
+        unfused_because = None if on_cpu else _unfit_for_kernels(model, shape)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    if config.device == "cuda":
-        # What the weights leave free is known only now.
-        max_model_len, num_blocks, bound = _size_kv(hf_config, config, layout, _free_bytes(config))
-        runner: Runner = _cuda_runner(model, layout, config, max_model_len, num_blocks)
+    layout = _kv_layout(shape, config)
+    if not on_cpu:
+        free_bytes = free_kv_bytes(config)  # what the weights have left
+    max_model_len, num_blocks, bound = size_kv(longest, config, layout, free_bytes)
+    for kind in settle_rotary(model, max_model_len):
+        logger.info("%s rotary embeddings are those for sequences of %d tokens", kind, max_model_len)
+    place = _Place(layout, num_blocks, max_model_len, config.max_rows)
+    if on_cpu:
+        runner: Runner = _cpu_runner(model, place, config)
     else:
-        runner = _cpu_runner(model, layout, config, max_model_len, num_blocks)
+        runner = _cuda_runner(model, place, shape.num_heads, unfused_because)
     return LoadedModel(
         runner=runner,
         architecture=type(model).__name__,
         attention_backend=runner.attention_name,
         max_model_len=max_model_len,
         context_bound=bound,
-        vocab_size=hf_config.vocab_size,
-        eos_token_ids=() if config.random_weights else _eos_token_ids(config.model_dir, hf_config),
+        vocab_size=text_config.vocab_size,
+        eos_token_ids=() if config.random_weights else eos_token_ids(config.model_dir, hf_config),
         num_blocks=num_blocks,
         kv_bytes=num_blocks * layout.bytes_per_block,
         num_parameters=num_parameters,
@@ -104,115 +114,81 @@ def _check_device(config: EngineConfig) -> None:
         raise ModelLoadError("--dtype int8 needs an x86 CPU with AVX2. Use --dtype fp32 or bf16.")
 
 
-def _cpu_runner(
-    model: nn.Module, layout: KVLayout, config: EngineConfig, max_model_len: int, num_blocks: int
-) -> ModelRunner:
-    _make_fast(model, config.dtype)
-    pool = KVPool(layout, num_blocks, torch.device("cpu"))
-    return ModelRunner(model, pool, TorchAttention(pool), max_rows=config.max_rows, max_model_len=max_model_len)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a model is to run: the cache's layout and size, and what bounds the rows."""
+
+    layout: KVLayout
+    num_blocks: int
+    max_model_len: int
+    max_rows: int
 
 
-def _cuda_runner(
-    model: nn.Module, layout: KVLayout, config: EngineConfig, max_model_len: int, num_blocks: int
-) -> Runner:
+def _cpu_runner(model: nn.Module, place: _Place, config: EngineConfig) -> ModelRunner:
+    quantized = config.dtype == "int8"
+    fuse_layers(model, Int8Linear if quantized else dense)
+    layers = decoder_layers(model)
+    unfused = Counter(type(layer).__name__ for layer in layers if not isinstance(layer, FusedLayer))
+    logger.info(
+        "fused %d of %d layers (%s)%s", len(layers) - unfused.total(), place.layout.num_layers, config.dtype,
+        "".join(f"; {count} {name} run as Transformers defines them" for name, count in unfused.items()),
+    )  # fmt: skip
+    if quantized:
+        logger.info("%d more linears run as int8", quantize_linears(model))
+    pool = KVPool(place.layout, place.num_blocks, torch.device("cpu"))
+    return ModelRunner(
+        model, pool, TorchAttention(pool), max_rows=place.max_rows, max_model_len=place.max_model_len
+    )
+
+
+def _cuda_runner(model: nn.Module, place: _Place, num_heads: int, unfused_because: str | None) -> Runner:
     # Late: Triton is there only where CUDA is.
     from inference.runner.cuda_model import DeviceModel, cos_sin_table
     from inference.runner.cuda_runner import CudaRunner
+    from inference.runner.cuda_unfused import UnfusedModel
 
-    cos_sin = cos_sin_table(model, max_model_len)
-    pool = KVPool(layout, num_blocks + 1, torch.device("cuda"))  # one for the spare row
-    runner = CudaRunner(
-        DeviceModel(model, pool, cos_sin), pool, max_rows=config.max_rows, max_model_len=max_model_len
-    )
-    runner.capture([*range(1, min(32, config.max_rows) + 1), *range(40, config.max_rows + 1, 8)])
+    with memory_for("pool"):
+        pool = KVPool(place.layout, place.num_blocks + 1, torch.device("cuda"))  # one for the spare row
+    with memory_for("steps"):
+        if unfused_because is None:
+            on_device: Any = DeviceModel(model, pool, cos_sin_table(model, place.max_model_len))
+            logger.info("fused all %d layers, embeddings and head", place.layout.num_layers)
+        else:
+            on_device = UnfusedModel(model, pool, num_heads, place.max_model_len)
+            logger.info(
+                "fused none of %d layers: %s. They run as Transformers defines them, only attention by our kernels",
+                place.layout.num_layers, unfused_because,
+            )  # fmt: skip
+        runner = CudaRunner(on_device, pool, max_rows=place.max_rows, max_model_len=place.max_model_len)
+        sizes = [*range(1, min(32, place.max_rows) + 1), *range(40, place.max_rows + 1, 8)]
+        try:
+            runner.capture(sizes)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise ModelLoadError(
+                f"{type(model).__name__}: its step cannot be captured as a CUDA graph, so it cannot run on CUDA yet: "
+                f"{error}. Serve it with --device cpu."
+            ) from error
     return runner
 
 
-def _free_bytes(config: EngineConfig) -> int:
-    """What the KV pool may take when --kv-memory is not given."""
-    if config.device == "cuda":
-        torch.cuda.empty_cache()
-        free, _ = torch.cuda.mem_get_info()
-        return int((free - _CUDA_RESERVED_BYTES) * _CUDA_KV_SHARE)
-    return min(int(psutil.virtual_memory().available * _KV_SHARE), _KV_MOST_BYTES)
+def _unfit_for_kernels(model: nn.Module, shape: KVShape) -> str | None:
+    """Why the model's layers cannot all be our kernels on CUDA; None if they can."""
+    if shape.head_dim != _kernel_head_dim(shape.head_dim):
+        return f"heads are {shape.head_dim} wide, which is no power of two"
+    return unlike_plain(model)
 
 
-def _read_config(model_dir: Path) -> PreTrainedConfig:
-    try:
-        config = cast(PreTrainedConfig, AutoConfig.from_pretrained(model_dir, local_files_only=True))
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelLoadError(f"{model_dir}: config.json cannot be read as a Transformers model: {error}") from error
-    if config.model_type not in SUPPORTED_MODEL_TYPES:
-        raise ModelLoadError(
-            f"{model_dir}: model_type {config.model_type!r} is not supported yet. Supported: "
-            + ", ".join(SUPPORTED_MODEL_TYPES)
-        )
-    return config
+def _kernel_head_dim(head_dim: int) -> int:
+    return max(_LEAST_HEAD_DIM, 1 << (head_dim - 1).bit_length())
 
 
-def _kv_layout(hf_config: PreTrainedConfig, config: EngineConfig) -> KVLayout:
-    num_heads = hf_config.num_attention_heads
+def _kv_layout(shape: KVShape, config: EngineConfig) -> KVLayout:
     return KVLayout(
-        num_layers=hf_config.num_hidden_layers,
-        num_kv_heads=getattr(hf_config, "num_key_value_heads", None) or num_heads,
-        head_dim=getattr(hf_config, "head_dim", None) or hf_config.hidden_size // num_heads,
+        num_layers=shape.num_layers,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim if config.device == "cpu" else _kernel_head_dim(shape.head_dim),
         block_size=config.block_size,
-        dtype=_TORCH_DTYPES[config.dtype],
+        dtype=TORCH_DTYPES[config.dtype],
     )
-
-
-def _size_kv(
-    hf_config: PreTrainedConfig, config: EngineConfig, layout: KVLayout, free_bytes: int
-) -> tuple[int, int, ContextBound]:
-    """(max_model_len, num_blocks, what sets the first). The pool always holds one sequence of max_model_len tokens."""
-    kv_bytes = config.kv_bytes if config.kv_bytes is not None else free_bytes
-    num_blocks = kv_bytes // layout.bytes_per_block
-    longest = int(hf_config.max_position_embeddings)
-    wanted = config.max_model_len if config.max_model_len is not None else longest
-    if wanted > longest:
-        raise ModelLoadError(f"--max-model-len {wanted}: the model's context ends at {longest} tokens.")
-    # One block is left over for the copy that a fork may need.
-    reachable = (num_blocks - 1) * config.block_size
-    if reachable < min(wanted, config.block_size) or (config.max_model_len is not None and reachable < wanted):
-        needed = (-(-wanted // config.block_size) + 1) * layout.bytes_per_block
-        raise ModelLoadError(
-            f"--kv-memory {kv_bytes} bytes holds {max(reachable, 0)} tokens, but one sequence of {wanted} tokens needs "
-            f"{needed} bytes. Raise --kv-memory or lower --max-model-len."
-        )
-    bound: ContextBound = "memory" if reachable < wanted else "option" if wanted < longest else "model"
-    return min(wanted, reachable), num_blocks, bound
-
-
-def _load_weights(hf_config: PreTrainedConfig, config: EngineConfig) -> nn.Module:
-    dtype = _TORCH_DTYPES[config.dtype]
-    if config.random_weights:
-        torch.manual_seed(0)
-        with torch.device(config.device):
-            model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
-    else:
-        try:
-            model = AutoModelForCausalLM.from_pretrained(
-                config.model_dir, dtype=dtype, local_files_only=True, device_map={"": config.device}
-            )
-        except (OSError, ValueError, RuntimeError) as error:
-            raise ModelLoadError(f"{config.model_dir}: the weights cannot be loaded: {error}") from error
-    model.set_attn_implementation(INTERFACE_NAME)
-    return cast(nn.Module, model.eval().requires_grad_(False))
-
-
-def _make_fast(model: nn.Module, dtype: Dtype) -> None:
-    quantized = dtype == "int8"
-    fused, total = fuse_layers(model, Int8Linear if quantized else dense)
-    logger.info("fused %d of %d layers (%s)", fused, total, "int8" if quantized else dtype)
-    if quantized:
-        logger.info("%d more linears run as int8", quantize_linears(model))
-
-
-def _eos_token_ids(model_dir: Path, hf_config: PreTrainedConfig) -> tuple[int, ...]:
-    """What ends a turn, by generation_config.json where there is one, else by config.json."""
-    path = model_dir / "generation_config.json"
-    generation: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    eos = generation.get("eos_token_id", getattr(hf_config, "eos_token_id", None))
-    if eos is None:
-        return ()
-    return tuple(eos) if isinstance(eos, list) else (int(eos),)

@@ -14,7 +14,7 @@ from torch import nn
 
 from inference.paged_kv.pool import KVPool
 from inference.runner.attention import AttentionBackend
-from inference.runner.input_batch import prepare
+from inference.runner.input_batch import StepInputs, prepare
 from inference.runner.request_rows import RequestRows
 from inference.runner.sampler import sample
 from inference.step import StepPlan, StepResult
@@ -37,7 +37,8 @@ class ModelRunner:
     """Owns the model, the rows and the KV pool. `launch` may be called from one thread at a time."""
 
     def __init__(
-        self, model: nn.Module, pool: KVPool, backend: AttentionBackend, *, max_rows: int, max_model_len: int
+        self, model: nn.Module, pool: KVPool, backend: AttentionBackend[StepInputs], *, max_rows: int,
+        max_model_len: int,
     ) -> None:
         self._model = model
         self._pool = pool

@@ -1,0 +1,38 @@
+"""Rotary embeddings whose frequencies depend on how long a sequence is (longrope, dynamic NTK): settled once, at load.
+
+Transformers picks the frequencies in each forward pass, by the longest sequence of the batch. A cache of rotated keys
+outlives passes and is shared by turns of any length, so here the length that the server admits decides for all, as in
+vLLM.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+_SETTLED = "settled"
+
+
+@torch.inference_mode()
+def settle_rotary(model: nn.Module, max_model_len: int) -> list[str]:
+    """Let each such module choose for a sequence of max_model_len tokens, and never again; returns their types."""
+    settled = []
+    for module in model.modules():
+        kinds: Any = getattr(module, "rope_type", None)
+        for layer_type, kind in list(kinds.items()) if isinstance(kinds, dict) else [(None, kinds)]:
+            if isinstance(kind, str) and ("dynamic" in kind or kind == "longrope"):
+                _choose(module, max_model_len, layer_type)
+                settled.append(kind)
+                if layer_type is None:
+                    cast(Any, module).rope_type = _SETTLED
+                else:
+                    kinds[layer_type] = _SETTLED
+    return settled
+
+
+def _choose(module: Any, max_model_len: int, layer_type: str | None) -> None:
+    device = next(module.buffers()).device
+    options = {} if layer_type is None else {"layer_type": layer_type}
+    module(torch.zeros(1, device=device), torch.tensor([[max_model_len - 1]], device=device), **options)

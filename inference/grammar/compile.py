@@ -40,7 +40,8 @@ class GrammarCompiler:
         self._cache: OrderedDict[GrammarSource, CompiledSource] = OrderedDict()
         self._cache_size = cache_size
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="grammar")
+        self._num_threads = num_threads
+        self._threads = _new_threads(num_threads)
 
     @classmethod
     def from_folder(cls, folder: Path, vocab_size: int, end_token_ids: Sequence[int]) -> GrammarCompiler:
@@ -56,6 +57,7 @@ class GrammarCompiler:
         try:
             self._threads.submit(self._compiled, source).result(timeout_s)
         except TimeoutError:
+            self._abandon_threads()
             message = f"the grammar takes longer than {timeout_s:g} s to compile. Simplify the schemas."
             raise GrammarTooComplex("", message) from None
 
@@ -65,6 +67,12 @@ class GrammarCompiler:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _abandon_threads(self) -> None:
+        """What takes too long cannot be stopped, only be left alone, so that it holds up nobody else."""
+        with self._lock:
+            stuck, self._threads = self._threads, _new_threads(self._num_threads)
+        stuck.shutdown(wait=False)
 
     def _compiled(self, source: GrammarSource) -> CompiledSource:
         with self._lock:
@@ -91,6 +99,10 @@ class GrammarCompiler:
         if matcher.is_error():
             raise _error(matcher.get_error())
         return matcher
+
+
+def _new_threads(num_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(num_threads, thread_name_prefix="grammar")
 
 
 def _error(message: str) -> GrammarError:

@@ -60,8 +60,10 @@ class SpanFrame:
         span = dialect.reasoning[0] if dialect.reasoning else Span()
         self._span = span
         self.reasoning_opens = tuple(plain(opener) for opener in (*span.opens, *span.bare_opens))
-        self.reasoning_closes = tuple(plain(closer) for closer in span.closes)
-        self.closes_reasoning = span.before_close + plain(span.closes[0]) + span.after_close if span.closes else ""
+        # What ends reasoning and is a token that ends the turn has nothing behind it.
+        self.reasoning_closes = tuple(plain(closer) for closer in span.closes if plain(closer) not in end_tokens)
+        closer = self.reasoning_closes[0] if self.reasoning_closes else ""
+        self.closes_reasoning = span.before_close + closer + span.after_close if closer else ""
 
     def thinking(self, *, opened: bool) -> str:
         if not self.reasoning_closes:
@@ -137,7 +139,7 @@ class MessageFrame:
         self._end_tokens = end_tokens
         self._start = messages.starts[0]
         route = next((r for r in messages.routes if r.to == "reasoning" and r.render), None)
-        end = messages.ends[0] if messages.ends else ""
+        end = messages.ends[0] if messages.ends and messages.ends[0] not in end_tokens else ""
         self.reasoning_opens: tuple[str, ...] = (route.render + plain(messages.message),) if route else ()
         self.reasoning_closes: tuple[str, ...] = (end,) if route and end else ()
         self.closes_reasoning = end + self._start if route and end else ""
@@ -217,14 +219,15 @@ def closed_text(writer: LarkWriter, closes: Sequence[str], marks: Sequence[str])
     special = [closer for closer in closes if writer.has_special(closer)]
     texts = [closer for closer in closes if closer not in special]
     banned = [*texts, *(mark for mark in marks if not writer.has_special(mark))]
-    unit, rest = without(banned)
+    marked = without(banned)
+    unit, rest = marked.unit, marked.rest
     if texts:
         ending = "|".join(escaped(closer) for closer in texts)
         options = [writer.terminal(regex(f"{unit}*{rest}(?:{ending})"))]
     else:
         options = []
     if special:
-        text = writer.terminal(regex(f"{unit}+{rest}" if not rest else f"(?:{unit}+{rest}|{rest[:-1]}+)"))
+        text = writer.terminal(f"{regex(f'{unit}*{rest}')} & {regex('(?s:.+)')}")
         options.append(sequence([f"({text})?", either([writer.literal(closer) for closer in special])]))
     return either(options)
 

@@ -49,7 +49,11 @@ class LarkWriter:
 
     def grammar(self, start: str) -> str:
         """The whole text, beginning at expression `start`."""
-        return "\n".join([f"start: {start}", *self._lines, ""])
+        text = "\n".join([f"start: {start}", *self._lines, ""])
+        if self._special is None or self._special.search(text) is None:
+            return text
+        # A schema spells a special token. Forced text is tokenised, and that would force the token itself.
+        return '%llguidance {"no_forcing": true}\n' + text
 
     def _define(self, body: str, options: str, prefix: str) -> str:
         key = (prefix + options, body)

@@ -104,11 +104,11 @@ def python_keyword(key: str) -> str | None:
 
 
 def lax_notation(delimiter: str) -> Notation:
-    unit, rest = without([delimiter])
+    marked = without([delimiter])
     return Notation(
         name="lax",
         words={True: "true", False: "false", None: "null"},
-        quotes=(Quotes(delimiter, unit, f"[^{escaped(delimiter[0])}]", delimiter, rest),),
+        quotes=(Quotes(delimiter, marked.unit, f"[^{escaped(delimiter[0])}]", delimiter, marked.rest),),
         item_separator=",",
         key=lambda key: f"{key}:" if _LAX_KEY.fullmatch(key) else None,
         key_quotes=("", ""),

@@ -1,15 +1,20 @@
 """Regexes of text that contains none of certain markers, spelled so that the lexer's masks stay cheap.
 
-A complement would say the same in a word, but with a length bound its mask costs 0.5 ms a token instead of 0.05 (see
-docs/adr/0006): the lexer's vocabulary slices see through character classes only.
+A complement would say the same in a word, but with a length bound its mask costs 0.5 ms a token instead of 0.05, and
+building it may take seconds (docs/adr/0006): the lexer's vocabulary slices see through character classes only.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
+_MAX_RUN = 15  # first characters of markers side by side (`<<<`)
+# What the parser's typing rules take for another type than text, in either case, with blanks behind it.
+_WORDS = ("true", "false", "null", "none", "nan", "inf", "infinity")
+_NO_TEXT = set("{[\"'(-+.0123456789 \t\n\r\f\v\xa0")
 _Trie: TypeAlias = dict[str, "_Trie"]
 
 
@@ -18,13 +23,46 @@ def escaped(text: str) -> str:
     return re.sub(r"[\\.+*?()|\[\]{}^$#&\-~/]", r"\\\g<0>", text)
 
 
-def without(markers: Iterable[str]) -> tuple[str, str]:
-    """(unit, rest): `unit*rest` matches text in which no marker stands; a unit is a character or a few.
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """`unit*rest` matches text in which no marker stands; a unit is a character, or a few of which the last one counts.
 
-    Markers are cut before a second character with which some marker begins, so a little more than them is ruled out.
+    heads: the characters with which markers begin. odd: units that begin with one of them.
+    """
+
+    unit: str
+    odd: str
+    rest: str
+    heads: frozenset[str]
+
+    def text(self, low: int, high: int) -> str:
+        return f"{self.unit}{{{low},{high}}}{self.rest}"
+
+    def plain_text(self, high: int) -> str:
+        """Text that is no JSON and no other word of a type, and begins with no blank."""
+        more = f"{self.unit}{{0,{high}}}{self.rest}"
+        starts = [_none_of(self.heads | _NO_TEXT | {c for word in _WORDS for c in (word[0], word[0].upper())})]
+        starts += [self.odd] if self.odd else []
+        words: _Trie = {}
+        for word in _WORDS:
+            _insert(words, word)
+        starts += [f"{_cased(char)}(?:{_departures(below, self.heads)})" for char, below in words.items()]
+        short = "|".join(f"{_cased(char)}(?:{_shorter(below)})" for char, below in words.items())
+        return f"(?:(?:{'|'.join(starts)}){more}|{short})"
+
+    def unmarked_start(self, high: int) -> str:
+        """Text that begins with neither a marker's first character nor a blank."""
+        return f"(?:{_none_of(self.heads | _NO_TEXT - set('{[(-+.0123456789'))}{self.unit}{{0,{high}}}{self.rest})"
+
+
+def without(markers: Iterable[str]) -> Marked:
+    """A little more than the markers is ruled out.
+
+    They are cut before a second character with which some marker begins, and behind a longer beginning of one (`</par`)
+    the next does not follow at once.
     """
     listed = [marker for marker in markers if marker]
-    heads = {marker[0] for marker in listed}
+    heads = frozenset(marker[0] for marker in listed)
     cut = sorted({_cut(marker, heads) for marker in listed}, key=len)
     root: _Trie = {}
     for number, marker in enumerate(cut):
@@ -32,13 +70,17 @@ def without(markers: Iterable[str]) -> tuple[str, str]:
         if not marker.startswith(tuple(cut[:number])):
             _insert(root, marker)
     if not root:
-        return "(?s:.)", ""
-    outside = _none_of(heads)
+        return Marked("(?s:.)", "", "", frozenset())
+    run = "[" + "".join(escaped(char) for char, below in sorted(root.items()) if below) + "]"
+    run = f"{run}{{0,{_MAX_RUN}}}" if any(root.values()) else ""
+    mismatches = _mismatches(root, heads)
+    odd = f"{run}(?:{mismatches})" if mismatches else ""
+    unit = f"(?:{_none_of(heads)}|{odd})" if odd else _none_of(heads)
     beginnings = _beginnings(root)
-    return f"(?:{outside}|(?:{beginnings})*(?:{_mismatches(root, heads)}))", f"(?:{beginnings})*"
+    return Marked(unit, odd, f"{run}(?:{beginnings})?" if beginnings else "", heads)
 
 
-def _cut(marker: str, heads: set[str]) -> str:
+def _cut(marker: str, heads: frozenset[str]) -> str:
     for index, char in enumerate(marker[1:], 1):
         if char in heads:
             return marker[:index]
@@ -64,7 +106,7 @@ def _beginnings(node: _Trie) -> str:
     return "|".join(options)
 
 
-def _mismatches(node: _Trie, heads: set[str]) -> str:
+def _mismatches(node: _Trie, heads: frozenset[str]) -> str:
     """A proper beginning, and then a character that neither goes on with it nor begins another."""
     options = []
     for char, below in node.items():
@@ -73,3 +115,22 @@ def _mismatches(node: _Trie, heads: set[str]) -> str:
             ends = _none_of(heads | below.keys())
             options.append(f"{escaped(char)}(?:{ends}{'|' + deeper if deeper else ''})")
     return "|".join(options)
+
+
+def _cased(char: str) -> str:
+    return f"[{char}{char.upper()}]"
+
+
+def _departures(node: _Trie, heads: frozenset[str]) -> str:
+    """What leads away from the words below `node`; the last character is no blank."""
+    options = [f"{_cased(char)}(?:{_departures(below, heads)})" for char, below in node.items()]
+    going_on = {spelled for char in node for spelled in (char, char.upper())}
+    if not node:
+        return rf"\s{{0,15}}{_none_of(heads | {' ', chr(9), chr(10), chr(13)})}"
+    return "|".join([_none_of(heads | going_on | {"\n", "\t", "\r"}), *options])
+
+
+def _shorter(node: _Trie) -> str:
+    """Ends before a word does."""
+    options = [f"{_cased(char)}(?:{_shorter(below)})" for char, below in node.items() if below]
+    return "|".join(["", *options])

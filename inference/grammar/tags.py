@@ -33,13 +33,10 @@ from stream_parser.dialect import TaggedArguments
 from stream_parser.patterns import KEY_CHARS, MAX_NAME, plain
 
 TypeName: TypeAlias = Literal["string", "boolean", "null", "number", "object", "array"]
-# Text that no typing rule takes for anything else, and that no trimming changes.
-_NO_JSON = regex(r"""[^\s{\["'(\-+.0-9](?s:.)*""")
-_NO_WORD = "~" + regex(r"(?i:true|false|null|none|nan|inf|infinity)\s*")
-_NO_EDGES = "~" + regex(r"(?s:\s.*|.*\s)")
+# Not as a complement: with a length bound beside it, that takes the lexer minutes to build.
+_NO_EDGES = regex(r"(?s:\S(?:.*\S)?)?")
 _KEY = re.compile(f"{KEY_CHARS}{{1,{MAX_NAME}}}")
 _TAG = re.compile(r"[^<>/\n]{1,120}")
-_NO_CDATA = "~" + regex(r"(?s:\s*<!.*)")
 
 
 class RawText:
@@ -48,24 +45,32 @@ class RawText:
     def __init__(self, writer: LarkWriter, markers: Sequence[str], *, cdata: bool = False, trims: bool = False) -> None:
         self._writer = writer
         self._markers = [marker for marker in markers if marker]
-        self._always = [*([_NO_CDATA] if cdata else []), *([_NO_EDGES] if trims else [])]
+        self._cdata = cdata
+        self._trims = trims  # where nothing is said of a string, a trimmed one is as good
         texts = {piece for marker in self._markers for piece, special in writer.pieces(marker)[:1] if not special}
-        self._unit, self._rest = without(texts)
+        self._marked = without(texts)
 
     def expression(self, node: Text, tail: str, *, beside_others: bool) -> str:
         """`tail` ends the text. beside_others: values of other types may stand in the same place."""
         low, high = node.min_chars, node.max_chars
-        whole = [regex(f"(?s:{whole_pattern(pattern)})") for pattern in node.patterns]
-        whole += [regex(FORMATS[name]) for name in node.formats]
-        whole += self._always + ([_NO_JSON, _NO_WORD] if beside_others else [])
+        if beside_others:
+            text = self._marked.plain_text(high)
+        elif self._cdata:
+            text = self._marked.unmarked_start(high)
+        else:
+            text = self._marked.text(0 if node.is_bounded_by_schema else low, high)
+        parts = [regex(text)]
+        if self._trims and (node.is_bounded_by_schema or node.patterns or node.formats):
+            parts.append(_NO_EDGES)
         if node.is_bounded_by_schema:
-            whole.insert(0, regex(f"(?s:.{{{low},{high}}})"))
-        first = regex(f"{self._unit}{{{low if not node.is_bounded_by_schema else 0},{high}}}{self._rest}")
-        inner = "(" + " & ".join([first, *whole]) + ")" if whole else first
+            parts.append(regex(f"(?s:.{{{low},{high}}})"))
+        parts += [regex(f"(?s:{whole_pattern(pattern)})") for pattern in node.patterns]
+        parts += [regex(FORMATS[name]) for name in node.formats]
+        inner = "(" + " & ".join(parts) + ")" if len(parts) > 1 else parts[0]
         if not self._writer.has_special(tail):
             return self._writer.terminal(sequence([inner, quoted(tail)]))
-        text = self._writer.terminal(inner)
-        return sequence([f"({text})?" if low == 0 and not beside_others else text, self._writer.literal(tail)])
+        lexeme = self._writer.terminal(f"{inner} & {regex('(?s:.+)')}" if low == 0 else inner)
+        return sequence([f"({lexeme})?" if low == 0 else lexeme, self._writer.literal(tail)])
 
     def held(self, node: Literals) -> list[str | None]:
         """Listed strings, those left out that would end early."""
@@ -81,6 +86,8 @@ class TagWriter:
         self._body = body
         notation = PYTHON if body.typing == "python" else json_notation(compact=bounds.compact_json)
         self._values = ValueWriter(writer, notation, bounds)
+        # Beside strings, the parser takes JSON alone for another type.
+        self._json = ValueWriter(writer, json_notation(compact=bounds.compact_json), bounds)
         self._raw = RawText(writer, markers, cdata=body.cdata, trims=body.trim == "strip")
         edge = "\n" if body.trim == "newline" else ""
         self._edge, self._tail = edge, edge + plain(body.closes[0]) + body.separator
@@ -102,14 +109,15 @@ class TagWriter:
         """Undeclared parameters have no type, and so no reading that is certain."""
 
     def _either(self, options: Sequence[Node], key: str) -> str | None:
-        names = {type_name(option) for option in options}
+        parts = [part for option in options for part in _by_type(option)]
+        names = {type_name(part) for part in parts}
         found = []
-        for option in options:
-            for part in _by_type(option):
-                opener = self._template.replace("{key}", key).replace("{type}", self._type_word(type_name(part)))
-                value = self._value(part, beside_others=len(names) > 1)
-                if value is not None:
-                    found.append(sequence([self._writer.literal(opener + self._edge), value]))
+        for part in parts:
+            opener = self._template.replace("{key}", key).replace("{type}", self._type_word(type_name(part)))
+            beside_text = "string" in names and len(names) > 1 and "{type}" not in self._template
+            value = self._value(part, beside_text)
+            if value is not None:
+                found.append(sequence([self._writer.literal(opener + self._edge), value]))
         return self._writer.rule(either(found)) if found else None
 
     def _type_word(self, name: TypeName) -> str:
@@ -117,19 +125,16 @@ class TagWriter:
             return "true" if name == "string" else "false"
         return name
 
-    def _value(self, node: Node, *, beside_others: bool) -> str | None:
-        untyped = beside_others and "{type}" not in self._template
+    def _value(self, node: Node, beside_text: bool) -> str | None:
         if isinstance(node, Text):
-            return self._raw.expression(node, self._tail, beside_others=untyped)
+            return self._raw.expression(node, self._tail, beside_others=beside_text)
+        values = self._json if beside_text else self._values
         if isinstance(node, Literals):
             is_text = type_name(node) == "string"
-            return literals(self._writer, self._raw.held(node) if is_text else self._spelled(node), self._tail)
-        found = self._values.value(node)
+            spelled = self._raw.held(node) if is_text else [values.notation.literal(value) for value in node.values]
+            return literals(self._writer, spelled, self._tail)
+        found = values.value(node)
         return None if found is None else sequence([found, self._writer.literal(self._tail)])
-
-
-    def _spelled(self, node: Literals) -> list[str | None]:
-        return [self._values.notation.literal(value) for value in node.values]
 
 
 class ElementWriter:

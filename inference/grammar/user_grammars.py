@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
 
 from inference.grammar.errors import GrammarError
 
 _MAX_CHARS = 65_536
+# Strings, regular expressions and comments, in which an operator is none.
+_LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/|//[^\n]*|#[^\n]*')
 _PATH = "structured_outputs.grammar"
 
 
@@ -18,4 +22,6 @@ def nested_grammar(text: str) -> str:
         lark = any_to_lark(text)
     except (GbnfToLarkError, ValueError, RecursionError) as error:
         raise GrammarError(_PATH, f"is neither Lark nor GBNF: {error!s:.300}") from error
+    if "~" in _LITERALS.sub("", lark):
+        raise GrammarError(_PATH, "uses the operator ~, which may take minutes to compile. Say what may come instead.")
     return "%lark {\n" + lark + "\n}"

@@ -85,7 +85,7 @@ class ValueWriter:
     def _quoted_text(self, node: Text, quotes: Quotes) -> str:
         whole = [*(f"(?s:{whole_pattern(p)})" for p in node.patterns), *(FORMATS[f] for f in node.formats)]
         low, high = node.min_chars, node.max_chars
-        if not whole:
+        if not whole and not (quotes.rest and node.is_bounded_by_schema):
             return self._delimited(quotes, regex(f"{quotes.char}{{{low},{high}}}{quotes.rest}"), low == 0)
         parts = [regex(f"{quotes.plain}{{{low},{high}}}"), *map(regex, whole)]
         return self._delimited(quotes, "(" + " & ".join(parts) + ")", low == 0)

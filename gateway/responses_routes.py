@@ -38,6 +38,7 @@ logger = logging.getLogger("headrace.responses")
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
 _TRUE = ("true", "1")
+_FALSE = ("false", "0")
 _BATCH_BYTES = 64 * 1024
 
 
@@ -203,13 +204,26 @@ def _batches(events: Sequence[tuple[int, Frame]]) -> Iterator[tuple[int, bytes]]
 
 async def get(service: Service, exchange: Exchange) -> None:
     entry = _entry(service, exchange)
-    if exchange.query.get("stream", "").lower() not in _TRUE:
+    if not _wants_stream(exchange):
         await exchange.respond(200, entry.source.body())
         return
     if not isinstance(entry.source, BackgroundResponse):
         message = f"The response {entry.id} was not created with background: true, so its events are not kept."
         raise InvalidRequest("stream", message, code="response_not_background")
     await _follow(service, exchange, entry.source.log, _starting_after(exchange), {})
+
+
+def _wants_stream(exchange: Exchange) -> bool:
+    return _one_of(exchange, "stream", (*_TRUE, *_FALSE), _FALSE[0]) in _TRUE
+
+
+def _one_of(exchange: Exchange, name: str, allowed: tuple[str, ...], default: str) -> str:
+    """A parameter of the query. Raises InvalidRequest."""
+    given = exchange.query.get(name, default)
+    if given.lower() not in allowed:
+        options = ", ".join(map(repr, allowed))
+        raise InvalidRequest(name, f"{name} must be one of {options}, got {shown(given)}.")
+    return given.lower()
 
 
 def _starting_after(exchange: Exchange) -> int:
@@ -242,7 +256,7 @@ async def cancel(service: Service, exchange: Exchange) -> None:
 async def list_input_items(service: Service, exchange: Exchange) -> None:
     query = exchange.query
     items = list(_entry(service, exchange).input_items)
-    if query.get("order", "desc") != "asc":
+    if _one_of(exchange, "order", ("asc", "desc"), "desc") == "desc":
         items.reverse()
     after = query.get("after")
     if after is not None:

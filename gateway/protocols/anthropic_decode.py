@@ -14,6 +14,7 @@ from gateway.protocols.anthropic_content import Conversation, decode_conversatio
 from gateway.protocols.fields import Fields, missing, shown
 from gateway.protocols.frames import Json
 from gateway.protocols.messages import MAX_NAME_CHARS, MAX_TOOLS
+from gateway.protocols.output_format import messages_format
 from gateway.protocols.sampling import decode_max_tokens, decode_sampling, decode_stop
 from gateway.types import ChatTurn, NamedTool, SamplingParams, ToolChoice
 
@@ -170,7 +171,7 @@ def _warnings(fields: Fields, tool_choice: ToolChoice) -> Iterator[str]:
         yield "tool_choice is treated as auto: decoding cannot force a call yet"
     config = fields.object("output_config") or Fields({})
     for holder, name in ((config, "format"), (fields, "output_format")):
-        if holder.get(name) is not None:
+        if messages_format(holder, name) != "text":
             yield f"{holder.path(name)} is ignored: decoding cannot force a format yet"
     if hosted := sorted({kind for tool in fields.array("tools") or [] if (kind := _kind(Fields(tool))) != "custom"}):
         yield f"tools of type {', '.join(map(shown, hosted))} are left out: no tools run here"

@@ -17,6 +17,7 @@ from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields
 from gateway.protocols.frames import Frame, HttpProtocol, Json, TurnLabels, dumps, openai_error_body
 from gateway.protocols.messages import decode_messages, decode_tool_choice, decode_tools
+from gateway.protocols.output_format import chat_format
 from gateway.protocols.sampling import (
     MAX_LOGPROBS,
     decode_choices,
@@ -110,8 +111,7 @@ def _warnings(fields: Fields, tool_choice: ToolChoice) -> tuple[str, ...]:
     warnings: list[str] = []
     if tool_choice == "required" or isinstance(tool_choice, NamedTool):
         warnings.append("tool_choice is treated as auto: decoding cannot force a call yet")
-    response_format = fields.object("response_format")
-    if response_format is not None and response_format.required_string("type") != "text":
+    if chat_format(fields) != "text":
         warnings.append("response_format is ignored: decoding cannot force a format yet")
     if fields.get("functions") is not None:
         warnings.append("functions is ignored: send tools")

@@ -197,7 +197,16 @@ def _call_id(item: Fields) -> str:
     return item.string("call_id") or item.string("id") or "call_unknown"
 
 
-def _call_output(item: Fields, writer: _Writer) -> None:
+def _tool_output(item: Fields, writer: _Writer) -> None:
+    """Of the client's own tools: what has neither would be nobody's result, or none."""
+    call_id = item.required_string("call_id")
+    if item.get("output") is None:
+        raise missing(item.path("output"), "a string or an array of parts")
+    writer.add_message("tool", _output_text(item, writer), item.string("name"), call_id)
+
+
+def _built_in_output(item: Fields, writer: _Writer) -> None:
+    """local_shell_call_output names its call by `id`; apply_patch_call_output may have no more than a status."""
     call_id = item.string("call_id") or item.string("id")
     writer.add_message("tool", _output_text(item, writer), item.string("name"), call_id)
 
@@ -278,15 +287,15 @@ _HANDLERS: dict[str, Callable[[Fields, _Writer], None]] = {
     "message": _message,
     "reasoning": _reasoning,
     "function_call": _function_call,
-    "function_call_output": _call_output,
+    "function_call_output": _tool_output,
     "custom_tool_call": _custom_tool_call,
-    "custom_tool_call_output": _call_output,
+    "custom_tool_call_output": _tool_output,
     "local_shell_call": _built_in_call("local_shell", "action"),
-    "local_shell_call_output": _call_output,
+    "local_shell_call_output": _built_in_output,
     "shell_call": _built_in_call("shell", "action"),
-    "shell_call_output": _call_output,
+    "shell_call_output": _built_in_output,
     "apply_patch_call": _built_in_call("apply_patch", "operation"),
-    "apply_patch_call_output": _call_output,
+    "apply_patch_call_output": _built_in_output,
     "tool_search_call": _tool_search_call,
     "tool_search_output": _tool_search_output,
     "additional_tools": _additional_tools,

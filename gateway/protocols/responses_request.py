@@ -14,6 +14,7 @@ from typing import Any
 from gateway.errors import InvalidRequest, NotFound
 from gateway.protocols.fields import Fields, missing, shown, wrong_type
 from gateway.protocols.frames import Json
+from gateway.protocols.output_format import responses_format
 from gateway.protocols.responses_items import Item, item_type, transcribe
 from gateway.protocols.responses_tools import ToolTable, decode_tool_choice, decode_tools
 from gateway.protocols.sampling import MAX_LOGPROBS, decode_max_tokens, decode_sampling
@@ -168,9 +169,7 @@ def _check_metadata(fields: Fields) -> None:
 
 def _warnings(fields: Fields) -> tuple[str, ...]:
     warnings: list[str] = []
-    text = fields.object("text")
-    text_format = text.object("format") if text is not None else None
-    if text_format is not None and text_format.required_string("type") != "text":
+    if responses_format(fields) != "text":
         warnings.append("text.format is not enforced: decoding cannot force a format yet")
     if fields.choice("truncation", ("auto", "disabled")) == "auto":
         warnings.append("truncation auto is ignored: input that is too long is refused")
@@ -233,9 +232,10 @@ def echoed_fields(turn: ResponsesTurn, model: str) -> dict[str, Any]:
     """The fields of the response that repeat the request."""
     request, body = turn.request, turn.request.body
     reasoning, text = body.get("reasoning") or {}, body.get("text") or {}
-    metadata = dict(body.get("metadata") or {})
-    if turn.chat.warnings:
-        metadata[WARNINGS_KEY] = "; ".join(turn.chat.warnings)[:_MAX_METADATA_CHARS]
+    metadata = {key: value for key, value in (body.get("metadata") or {}).items() if value is not None}
+    if turn.chat.warnings and len(metadata) < _MAX_METADATA:
+        # The client's own come first; the header has the warnings as well.
+        metadata.setdefault(WARNINGS_KEY, "; ".join(turn.chat.warnings)[:_MAX_METADATA_CHARS])
     return {
         "model": model,
         "background": request.background,
@@ -252,7 +252,7 @@ def echoed_fields(turn: ResponsesTurn, model: str) -> dict[str, Any]:
         "tool_choice": body.get("tool_choice") or "auto",
         "tools": body.get("tools") or [],
         "top_logprobs": body.get("top_logprobs") or 0,
-        "top_p": request.params.top_p,
+        "top_p": 1.0 if body.get("top_p") is None else body["top_p"],
         "truncation": body.get("truncation") or "disabled",
         **{name: body[name] for name in _ECHOED if body.get(name) is not None},
     }

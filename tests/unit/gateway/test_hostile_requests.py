@@ -42,3 +42,17 @@ async def test_words_of_the_client_in_a_warning_stay_within_one_short_header(cli
     assert value.isascii()
     assert "web_search" in value
     assert len(value) < 1200
+
+
+@pytest.mark.parametrize(
+    ("path", "param", "value"),
+    [("", "stream", "yes"), ("/input_items", "order", "bogus"), ("/input_items", "limit", "0")],
+)
+async def test_a_query_that_means_nothing_is_refused_by_its_name(client, path, param, value):
+    made = (await client.post("/v1/responses", json={"input": "Hi"})).json()
+    answer = await client.get(f"/v1/responses/{made['id']}{path}", params={param: value})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param)
+    assert f"'{value}'" in error["message"]
+    for good in {"stream": ("false", "False", "0"), "order": ("asc", "desc"), "limit": ("1",)}[param]:
+        assert (await client.get(f"/v1/responses/{made['id']}{path}", params={param: good})).status_code == 200

@@ -139,3 +139,22 @@ def test_a_compaction_of_a_compaction_has_none_inside():
     [item] = body["output"]
     assert (body["object"], item["type"], item["id"]) == ("response.compaction", "compaction", "cmp_700")
     assert Unsealer().open(item["encrypted_content"]) == again[:2]
+
+
+def echoed(**body):
+    return json.loads(encoder_for(**body).body())
+
+
+def test_what_the_request_said_is_repeated_as_it_was_said():
+    """Audit of 2026-11-30: top_p 0 came back as 1e-06, which is what the sampler makes of it."""
+    assert (echoed(top_p=0)["top_p"], echoed(top_p=0.5)["top_p"], echoed()["top_p"]) == (0, 0.5, 1.0)
+    assert (echoed(temperature=0)["temperature"], echoed()["temperature"]) == (0.0, 1.0)
+    assert echoed(metadata={"a": "1", "b": None})["metadata"] == {"a": "1"}
+
+
+def test_warnings_take_no_place_of_the_client_in_its_metadata():
+    hosted = [{"type": "web_search"}]
+    assert "web_search" in echoed(tools=hosted, metadata={"a": "1"})["metadata"]["headrace_warnings"]
+    assert echoed(tools=hosted, metadata={"headrace_warnings": "mine"})["metadata"] == {"headrace_warnings": "mine"}
+    full = {f"key {i}": "x" for i in range(16)}
+    assert echoed(tools=hosted, metadata=full)["metadata"] == full

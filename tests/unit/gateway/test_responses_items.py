@@ -150,6 +150,22 @@ def test_a_compaction_that_is_not_ours_is_refused(inside):
     assert refused.value.param.startswith("input[0].encrypted_content")
 
 
+@pytest.mark.parametrize("kind", ["function_call_output", "custom_tool_call_output"])
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [({"output": "x"}, "call_id"), ({"output": "x", "call_id": ""}, "call_id"), ({"call_id": "c"}, "output")],
+)
+def test_a_result_of_no_call_and_a_call_without_a_result_are_refused(kind, fields, name):
+    with pytest.raises(InvalidRequest) as refused:
+        messages_of(USER, {"type": kind, "id": "fco_1", **fields})
+    assert refused.value.param == f"input[1].{name}"
+    assert name in refused.value.message
+
+
+def test_an_empty_result_is_one():
+    assert messages_of(USER, output(""))[1].content == ""
+
+
 def test_a_trigger_alone_adds_nothing():
     assert messages_of({"type": "compaction_trigger"}) == []
 

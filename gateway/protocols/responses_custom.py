@@ -10,10 +10,13 @@ import re
 
 import orjson
 
+from gateway.protocols.cut_json import completed
 from gateway.protocols.responses_tools import CUSTOM_INPUT
 
 _HEAD = re.compile(rf'\s*\{{\s*"{CUSTOM_INPUT}"\s*:\s*"')
 _MAX_HEAD_CHARS = 256
+# What the model writes begins with one of these, unless it is the text itself.
+_WRAPPERS = ("{", '"')
 # Text up to the next quote, or up to an escape or surrogate pair that is not whole yet.
 _WHOLE = re.compile(
     r'(?:[^"\\]+|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*'
@@ -47,13 +50,17 @@ class CustomInput:
             self._held = self._held[head.end() :]
         return self._take()
 
-    def finish(self, arguments: str) -> str:
+    def finish(self, arguments: str, *, is_cut: bool = False) -> str:
+        """is_cut: the call ended before its arguments did."""
         if self._is_inside and self._is_over:
             return ""
         given, whole = self.text, _whole_input(arguments)
         if self._is_inside:
             # Cut off within the text: what is left is half an escape, and stands for nothing.
             rest = whole.removeprefix(given) if whole is not None and whole.startswith(given) else ""
+        elif whole is None and is_cut and arguments.lstrip().startswith(_WRAPPERS):
+            # Cut off within what stands around the text, of which there is none then.
+            rest = _whole_input(completed(arguments)) or ""
         else:
             rest = arguments if whole is None else whole
         self._parts.append(rest)

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 
 from gateway.errors import GatewayError
 from gateway.protocols.frames import Frame, TurnLabels, dumps
+from gateway.protocols.responses_logprobs import TextLogprobs
 from gateway.protocols.responses_output import (
     CustomCallItem,
     FunctionCallItem,
@@ -82,7 +83,8 @@ class ResponsesEncoder:
         self._has_begun = False
         self._open: OpenItem | None = None
         self._open_call: int | None = None
-        self._deferred: list[tuple[Event, tuple[TokenLogprob, ...]]] = []
+        self._deferred: list[Event] = []
+        self._logprobs = TextLogprobs()
         self._finish_reason: str | None = None
         self._state: dict[str, Any] = {"completed_at": None, "error": None, "incomplete_details": None}
         self._usage: dict[str, Any] | None = None
@@ -141,21 +143,27 @@ class ResponsesEncoder:
     # The model's events
 
     def _on_event(self, event: Event, logprobs: tuple[TokenLogprob, ...]) -> list[Unnumbered]:
+        self._logprobs.add(logprobs)
+        return self._place(event)
+
+    def _place(self, event: Event) -> list[Unnumbered]:
         if self._open_call is not None and self._belongs_to_later_item(event):
             # Items follow each other on the wire, also when an upstream writes two calls at once.
-            self._deferred.append((event, logprobs))
+            self._deferred.append(event)
             return []
         match event:
             case ContentDelta(text=text):
                 message, events = self._message()
-                return [*events, *message.write(text, logprobs)]
+                return [*events, *message.write(text, self._logprobs.take(text))]
             case ReasoningDelta(text=text):
                 reasoning, events = self._reasoning()
+                self._logprobs.skip(text)
                 return [*events, *reasoning.write(text)]
             case ToolCallStart(index=index, id=call_id, name=name):
                 return self._open_new_call(index, call_id, name)
             case ToolCallDelta(arguments=arguments):
                 assert isinstance(self._open, (FunctionCallItem, CustomCallItem))
+                self._logprobs.skip(arguments)
                 return self._open.write(arguments)
             case ToolCallEnd(arguments=arguments, outcome=outcome):
                 events = self._close_call(arguments, "incomplete" if outcome == "truncated" else "completed")
@@ -172,7 +180,7 @@ class ResponsesEncoder:
 
     def _replay_deferred(self) -> list[Unnumbered]:
         waiting, self._deferred = self._deferred, []
-        return [out for event, logprobs in waiting for out in self._on_event(event, logprobs)]
+        return [out for event in waiting for out in self._place(event)]
 
     def _message(self) -> tuple[MessageItem, list[Unnumbered]]:
         if isinstance(self._open, MessageItem):

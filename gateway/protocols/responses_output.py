@@ -72,7 +72,7 @@ class MessageItem:
             self._place.event("response.content_part.added", part=self._part("", [])),
         ]
 
-    def write(self, text: str, logprobs: tuple[TokenLogprob, ...] = ()) -> list[Unnumbered]:
+    def write(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Unnumbered]:
         self._texts.append(text)
         if not logprobs:
             return [self._place.delta("response.output_text.delta", text, b',"logprobs":[]')]
@@ -185,7 +185,7 @@ class CustomCallItem:
         return self._delta(self._input.feed(arguments))
 
     def close(self, arguments: str, status: ItemStatus) -> tuple[list[Unnumbered], dict[str, Any]]:
-        rest = self._delta(self._input.finish(arguments))
+        rest = self._delta(self._input.finish(arguments, is_cut=status == "incomplete"))
         text = self._input.text
         item = self._item(status, text)
         done = self._place.event("response.custom_tool_call_input.done", input=text)

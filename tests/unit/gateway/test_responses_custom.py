@@ -72,3 +72,25 @@ def test_an_escape_that_json_does_not_have_stays_as_it_was_written():
 def test_half_a_surrogate_pair_waits_for_the_end_and_loses_nothing():
     early, text = streamed(['{"input": "a\\ud83d', ' b"}'], '{"input": "a? b"}')
     assert (early, text) == ("a", "a? b")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ('{"', ""),
+        ('{"inp', ""),
+        ('{"input"', ""),
+        ('{"input": ', ""),
+        ('{"input": "', ""),
+        ('{"why": "a", "input": "par', "par"),
+        ('{"why": "a", "in', ""),
+        ("", ""),
+        ("*** Begin Pa", "*** Begin Pa"),
+        ('{"input": "whole"', "whole"),
+    ],
+)
+def test_a_call_that_is_cut_has_its_text_so_far_and_nothing_of_what_stands_around_it(arguments, text):
+    """Audit of 2026-11-30: one that was cut early gave its own beginning of JSON as the free text."""
+    reader = CustomInput()
+    early = "".join(map(reader.feed, arguments))
+    assert early + reader.finish(arguments, is_cut=True) == reader.text == text

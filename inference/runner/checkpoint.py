@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,11 +14,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from inference.config import Dtype, EngineConfig
 from inference.errors import ModelLoadError
-from inference.runner.probe import KVShape
 
 TORCH_DTYPES: dict[Dtype, torch.dtype] = {
     "int8": torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16
 }
+
+_NEEDED = ("num_hidden_layers", "max_position_embeddings", "vocab_size")
 
 
 def read_config(model_dir: Path) -> PreTrainedConfig:
@@ -31,12 +33,10 @@ def read_config(model_dir: Path) -> PreTrainedConfig:
     return config
 
 
-def shape_of(text_config: PreTrainedConfig) -> KVShape:
-    """By config.json; what the layers really hand over is seen when they run."""
-    num_heads = text_config.num_attention_heads
-    num_kv_heads = getattr(text_config, "num_key_value_heads", None) or num_heads
-    head_dim = getattr(text_config, "head_dim", None) or text_config.hidden_size // num_heads
-    return KVShape(text_config.num_hidden_layers, num_heads, num_kv_heads, head_dim)
+def definition(hf_config: PreTrainedConfig) -> nn.Module:
+    """The model without weights, on the meta device."""
+    with torch.device("meta"):
+        return cast(nn.Module, AutoModelForCausalLM.from_config(deepcopy(hf_config))).eval()
 
 
 def load_weights(hf_config: PreTrainedConfig, config: EngineConfig) -> nn.Module:
@@ -79,4 +79,7 @@ def _unsupported(config: PreTrainedConfig) -> str | None:
     kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     if kinds:
         return f"it has layers of {', '.join(sorted(kinds))}, and only full and sliding-window attention is paged"
+    missing = [name for name in _NEEDED if getattr(config.get_text_config(), name, None) is None]
+    if missing:
+        return f"its config.json gives no {', '.join(missing)}"
     return None

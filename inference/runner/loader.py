@@ -14,13 +14,13 @@ from inference.config import Device, EngineConfig
 from inference.errors import ModelLoadError
 from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.attention import TorchAttention
-from inference.runner.checkpoint import TORCH_DTYPES, eos_token_ids, load_weights, read_config, shape_of
+from inference.runner.checkpoint import TORCH_DTYPES, definition, eos_token_ids, load_weights, read_config
 from inference.runner.fused_layer import FusedLayer
 from inference.runner.fusions import decoder_layers, fuse_layers, unlike_plain
 from inference.runner.linear import Int8Linear, dense, quantize_linears
 from inference.runner.memory import free_kv_bytes, memory_for, size_kv
 from inference.runner.model_runner import ModelRunner
-from inference.runner.probe import KVShape, probe
+from inference.runner.probe import KVShape, probe, shape_of_definition
 from inference.runner.rotary import settle_rotary
 from inference.step import StepPlan
 from inference.types import ContextBound
@@ -70,13 +70,14 @@ def load(config: EngineConfig) -> LoadedModel:
     longest = int(text_config.max_position_embeddings)
     on_cpu = config.device == "cpu"
     free_bytes = free_kv_bytes(config) if on_cpu else 0
-    if on_cpu or config.kv_bytes is not None:
-        # What does not fit by config.json is said before the weights are read.
-        size_kv(longest, config, _kv_layout(shape_of(text_config), config), free_bytes)
+    # What can be said before the weights are read is said then.
+    expected = shape_of_definition(definition(hf_config), text_config.num_hidden_layers)
+    if expected is not None and (on_cpu or config.kv_bytes is not None):
+        size_kv(longest, config, _kv_layout(expected, config), free_bytes)
 
     with memory_for("weights"):
         model = load_weights(hf_config, config)
-        shape = probe(model, text_config.num_hidden_layers)
+        shape = probe(model, text_config.num_hidden_layers, longest)
         unfused_because = None if on_cpu else _unfit_for_kernels(model, shape)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     layout = _kv_layout(shape, config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -77,4 +78,6 @@ def memory_for(stage: Stage) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         what, remedy = _STAGES[stage]
-        raise ModelLoadError(f"{what} ({str(error).split(' (')[0].strip()}). {remedy}.") from error
+        wanted = re.search(r"[Tt]ried to allocate [\d.]+ \w+", str(error))
+        detail = f" ({wanted[0][0].lower()}{wanted[0][1:]})" if wanted is not None else ""
+        raise ModelLoadError(f"{what}{detail}. {remedy}.") from error

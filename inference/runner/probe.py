@@ -47,22 +47,36 @@ class KVShape:
     head_dim: int
 
 
-def probe(model: nn.Module, num_layers: int) -> KVShape:
-    """Raises ModelLoadError where the model needs more than paged attention gives. Leaves it set to run through the
-    pages."""
-    vocab_size = cast(Any, model).get_input_embeddings().weight.shape[0]
-    device = cast(Any, model).get_input_embeddings().weight.device
-    input_ids = (torch.arange(1, _FIRST_TOKENS + _MORE_TOKENS + 1, device=device) * 37) % vocab_size
+def shape_of_definition(model: nn.Module, num_layers: int) -> KVShape | None:
+    """What a model without weights, on the meta device, tells already; None if it cannot run there, as where experts
+    are picked by value. Raises ModelLoadError."""
     calls = _Calls(type(model).__name__)
-    with torch.inference_mode(), _short_windows(model):
+    positions = torch.arange(_FIRST_TOKENS, device="meta")
+    cast(Any, model).set_attn_implementation(_PROBE_NAME)
+    try:
+        with torch.inference_mode():
+            model(input_ids=positions[None], position_ids=positions[None], use_cache=False,
+                  paged=one_block(_FIRST_TOKENS, positions.device), paged_backend=calls)  # fmt: skip
+    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError):
+        return None  # the loaded model will show whether that matters
+    return calls.shape(num_layers)
+
+
+def probe(model: nn.Module, num_layers: int, longest: int) -> KVShape:
+    """longest: tokens that the model reaches. Raises ModelLoadError where it needs more than paged attention gives.
+    Leaves it set to run through the pages."""
+    embedding = cast(Any, model).get_input_embeddings().weight
+    device = embedding.device
+    input_ids = (torch.arange(1, _FIRST_TOKENS + _MORE_TOKENS + 1, device=device) * 37) % embedding.shape[0]
+    calls = _Calls(type(model).__name__)
+    with torch.inference_mode(), _short_windows(model, longest):
         expected = _run(model, "eager", input_ids)
         first = one_block(_FIRST_TOKENS, device)
         second = one_block(_MORE_TOKENS, device, first=_FIRST_TOKENS)
         _run(model, _PROBE_NAME, input_ids[:_FIRST_TOKENS], first, calls)
         shape = calls.shape(num_layers)
         got = _run(model, _PROBE_NAME, input_ids[_FIRST_TOKENS:], second, calls)
-    dtype = cast(Any, model).get_input_embeddings().weight.dtype
-    _compare(type(model).__name__, got, expected[_FIRST_TOKENS:], _TOLERANCES[dtype])
+    _compare(type(model).__name__, got, expected[_FIRST_TOKENS:], _TOLERANCES[embedding.dtype])
     cast(Any, model).set_attn_implementation(INTERFACE_NAME)
     return shape
 
@@ -84,6 +98,8 @@ class _Calls:
     def note(
         self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: dict[str, Any]
     ) -> None:
+        if options.pop("mask") is not None:
+            raise self._refused("it masks attention in a way of its own")
         strange = sorted(
             name for name, given in options.items() if name not in _KNOWN and given is not None and given is not False
         )
@@ -135,7 +151,9 @@ def _probed_attention_forward(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: object,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
-    cast(_Calls, options["paged_backend"]).note(module, query, key, value, options)
+    if "paged_backend" not in options:
+        raise TypeError(f"{type(module).__name__} is not given what the model is called with")
+    cast(_Calls, options["paged_backend"]).note(module, query, key, value, options | {"mask": attention_mask})
     return paged_attention_forward(module, query, key, value, attention_mask, **options)
 
 
@@ -168,8 +186,9 @@ def _compare(architecture: str, got: torch.Tensor, expected: torch.Tensor, toler
 
 
 @contextmanager
-def _short_windows(model: nn.Module) -> Iterator[None]:
-    """Windows and chunks of attention are _SHORT_WINDOW tokens, wherever the definition keeps them."""
+def _short_windows(model: nn.Module, longest: int) -> Iterator[None]:
+    """Windows and chunks of attention are _SHORT_WINDOW tokens, wherever the definition keeps them; those that no
+    sequence fills stay as they are."""
     owners: dict[int, Any] = {}
     for module in model.modules():
         for owner in (module, getattr(module, "config", None)):
@@ -179,7 +198,7 @@ def _short_windows(model: nn.Module) -> Iterator[None]:
         (owner, name, getattr(owner, name))
         for owner in owners.values()
         for name in _WINDOW_NAMES
-        if type(getattr(owner, name, None)) is int
+        if type(getattr(owner, name, None)) is int and getattr(owner, name) < longest
     ]
     try:
         for owner, name, _ in saved:

@@ -85,16 +85,21 @@ def tiny_config(name: str) -> dict[str, Any]:
     return CUDA_CONFIGS[name] if name in CUDA_CONFIGS else _COMMON | (CONFIGS | OTHER_CONFIGS)[name]
 
 
-def save_tiny_model(name: str, folder: Path) -> Path:
-    """A checkpoint with weights drawn from a fixed seed."""
+def tiny_model(name: str, **changes: Any) -> Any:
+    """Weights drawn from a fixed seed, float32."""
     torch.manual_seed(20261130)
-    options = tiny_config(name)
+    options = tiny_config(name) | changes
     config = AutoConfig.for_model(options.pop("model_type"), **options)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    for name, parameter in model.named_parameters():
-        if "norm" in name:  # an untrained norm multiplies by one, which hides mistakes
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    for part, parameter in model.named_parameters():
+        if "norm" in part:  # an untrained norm multiplies by one, which hides mistakes
             parameter.data.add_(torch.rand_like(parameter) - 0.5)
-    model.save_pretrained(folder)
+    return model
+
+
+def save_tiny_model(name: str, folder: Path) -> Path:
+    """A tiny_model as a checkpoint."""
+    tiny_model(name).save_pretrained(folder)
     return folder
 
 

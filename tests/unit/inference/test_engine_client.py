@@ -169,9 +169,9 @@ def test_a_model_that_cannot_be_served_says_why(folder, options, says):
 
 
 async def test_what_the_process_refuses_reaches_its_client(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    client = EngineClient(EngineConfig("gpt2", tmp_path))
-    with pytest.raises(ModelLoadError, match="'gpt2' is not supported yet"):
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    client = EngineClient(EngineConfig("t5", tmp_path))
+    with pytest.raises(ModelLoadError, match="'t5' is not supported: it is an encoder-decoder"):
         await client.start()
 
 

@@ -116,6 +116,21 @@ class RequestTooLarge(GatewayError):
     code = "request_too_large"
 
 
+class UnsupportedEncoding(GatewayError):
+    """Compressed bodies are not unpacked: a small one can hold more than any limit (RFC 9110, section 15.5.16)."""
+
+    status = 415
+    type = "invalid_request_error"
+    code = "unsupported_content_encoding"
+
+    def __init__(self, encoding: str) -> None:
+        message = f"The body has content-encoding {encoding!r}, which this server does not take: send it uncompressed."
+        super().__init__(message, param="content-encoding")
+
+    def headers(self) -> dict[str, str]:
+        return {"accept-encoding": "identity"}
+
+
 class FailedDependency(GatewayError):
     """The request is fine, but what it was to follow has failed (RFC 4918, section 11.4)."""
 

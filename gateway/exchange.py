@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import RequestTooLarge
+from gateway.errors import RequestTooLarge, UnsupportedEncoding
 from gateway.header_text import header_value
 
 JSON_TYPE = "application/json"
+_SHOWN_CHARS = 60
 
 
 class ClientGone(Exception):
@@ -44,7 +45,10 @@ class Exchange:
         self._on_start = on_start
 
     async def read_body(self, max_bytes: int) -> bytes:
-        """Raises RequestTooLarge as soon as the limit is known to be passed, and ClientGone."""
+        """Raises UnsupportedEncoding, RequestTooLarge as soon as the limit is known to be passed, and ClientGone."""
+        encoding = self.headers.get("content-encoding", "").strip()
+        if encoding.lower() not in ("", "identity"):
+            raise UnsupportedEncoding(encoding[:_SHOWN_CHARS])
         length = self.headers.get("content-length", "")
         if length.isdecimal() and int(length) > max_bytes:
             raise _too_large(f"{length} bytes", max_bytes)

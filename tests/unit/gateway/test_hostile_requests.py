@@ -1,5 +1,7 @@
 """What one request can do to the server and to the others it serves, over a real server: headers, sizes, time."""
 
+import gzip
+
 import httpx
 import pytest
 import pytest_asyncio
@@ -56,3 +58,24 @@ async def test_a_query_that_means_nothing_is_refused_by_its_name(client, path, p
     assert f"'{value}'" in error["message"]
     for good in {"stream": ("false", "False", "0"), "order": ("asc", "desc"), "limit": ("1",)}[param]:
         assert (await client.get(f"/v1/responses/{made['id']}{path}", params={param: good})).status_code == 200
+
+
+PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/tokenize"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "br", "gzip, identity", "x" * 500])
+async def test_a_compressed_body_is_refused_as_what_it_is(client, path, encoding):
+    answer = await client.post(path, content=gzip.compress(b"{}"), headers={"content-encoding": encoding})
+    assert answer.status_code == 415
+    message = answer.json()["error"]["message"]
+    assert encoding[:60] in message
+    assert "uncompressed" in message
+    assert len(message) < 300
+    assert answer.headers["accept-encoding"] == "identity"
+
+
+async def test_a_body_that_is_said_to_be_as_it_is_is_read(client):
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+    answer = await client.post("/v1/chat/completions", json=body, headers={"content-encoding": "Identity"})
+    assert answer.status_code == 200

@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from tests.testkit.greedy_reference import greedy_after
 from tests.testkit.local_engine import loaded, local_engine
 from tests.testkit.tiny_models import CONFIGS, LONGROPE_ORIGINAL, UNFUSED_CONFIGS, VOCAB, save_tiny_model
 
@@ -23,23 +24,6 @@ def _reference(folder, prompts, num_new=NUM_NEW):
         )
         outputs[turn_id] = out[0, len(prompt) :].tolist()
     return outputs
-
-
-@torch.inference_mode()
-def _greedy_after(folder, prompts, outputs):
-    """What Transformers ranks first after each prefix of prompt + output: the output itself, if that is greedy.
-
-    One pass for all: padding comes last, where causal attention does not look.
-    """
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    sequences = {turn_id: prompt + outputs[turn_id] for turn_id, prompt in prompts.items()}
-    longest = max(map(len, sequences.values()))
-    ids = torch.tensor([tokens + [0] * (longest - len(tokens)) for tokens in sequences.values()])
-    best = model(input_ids=ids, use_cache=False).logits.argmax(-1)
-    return {
-        turn_id: best[index, len(prompts[turn_id]) - 1 : len(tokens) - 1].tolist()
-        for index, (turn_id, tokens) in enumerate(sequences.items())
-    }
 
 
 def _prompts(count, longest=70):
@@ -64,7 +48,7 @@ def test_a_batch_in_odd_chunks_and_again_over_a_warm_cache_equals_transformers(n
         assert any(engine.chunks[f"{turn_id}warm", 0][0].num_cached_tokens for turn_id in prompts)
     assert all(len(tokens) == NUM_NEW for tokens in outputs.values())
     assert len({token for tokens in outputs.values() for token in tokens}) > 25, "who says one thing shows little"
-    assert _greedy_after(folder, prompts, outputs) == outputs
+    assert greedy_after(folder, prompts, outputs) == outputs
 
 
 @pytest.mark.parametrize("max_model_len", [LONGROPE_ORIGINAL, 128])

@@ -12,7 +12,7 @@ from gateway.choice import Choice
 from gateway.errors import GatewayError
 from gateway.types import ChunkPiece, ChunksEnd, Prepared, TokenLogprob, TurnEvent
 from stream_parser import UpstreamNormalizer
-from stream_parser.events import Event, Finish, ToolCallEnd, ToolCallStart
+from stream_parser.events import Event, Finish, ToolCallDelta, ToolCallEnd, ToolCallStart
 
 
 class ChunkChoice(Choice):
@@ -26,6 +26,7 @@ class ChunkChoice(Choice):
         self._normalizer = UpstreamNormalizer(tools, prepared.chunks.content_dialect, choice=upstream_index)
         self._stops_after_call = stops_after_call
         self._has_whole_call = False
+        self._has_second_call = False
         self._logprobs: tuple[TokenLogprob, ...] = ()
         self._stop: str | None = None
         self.failure: GatewayError | None = None
@@ -62,12 +63,14 @@ class ChunkChoice(Choice):
         for event in events:
             if isinstance(event, Finish):
                 kept.append(Finish("tool_calls") if self._has_whole_call else event)
+            elif isinstance(event, (ToolCallStart, ToolCallDelta, ToolCallEnd)) and event.index > 0:
+                self._has_second_call = True
             elif not self._has_whole_call:
                 kept.append(event)
                 self._has_whole_call = isinstance(event, ToolCallEnd) and event.outcome != "truncated"
-            elif isinstance(event, ToolCallStart) and not self.is_finished:
-                self.is_finished = True
-                return [*kept, Finish("tool_calls")]
+        if self._has_whole_call and self._has_second_call and not self.is_finished:
+            self.is_finished = True
+            kept.append(Finish("tool_calls"))
         return kept
 
     def _items(self, events: list[Event]) -> list[TurnEvent]:

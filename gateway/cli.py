@@ -10,7 +10,9 @@ import sys
 from collections.abc import Coroutine, Sequence
 
 from gateway import __version__
-from gateway.config import ConfigError, ServeOptions, add_serve_arguments, serve_options
+from gateway.config import ServeOptions, add_serve_arguments, serve_options
+from gateway.errors import UpstreamMisconfigured
+from gateway.option_types import ConfigError
 from gateway.serve import PortTaken, listen, serve
 from gateway.startup import banner, build_backend
 from inference.errors import ModelLoadError
@@ -27,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return _serve(serve_options(options, os.environ))
-    except (ConfigError, ModelLoadError, PortTaken) as error:
+    except (ConfigError, ModelLoadError, PortTaken, UpstreamMisconfigured) as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:

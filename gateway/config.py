@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from gateway.option_types import MIB, ConfigError, port, positive, seconds, seconds_or_zero, size
 from gateway.types import ReasoningField
+from gateway.upstream_settings import UpstreamSettings, add_upstream_arguments, upstream_settings
 from inference.config import Device, Dtype
 
-MIB = 1024 * 1024
 API_KEY_VARIABLE = "HEADRACE_API_KEY"
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
-_SIZE_FACTORS = {"": 1, "K": 1024, "M": MIB, "G": 1024 * MIB, "T": MIB * MIB}
-
-
-class ConfigError(ValueError):
-    """The command line cannot be followed; the message names the option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +65,7 @@ class ServeOptions:
     """`headrace serve`, decoded. model None = the default one. kv_bytes and max_model_len None = chosen by the engine.
 
     gateway.served_names is empty when no --served-model-name was given: then the model's own name is served.
+    upstream: set where another server generates; the model's options before it are unused then.
     """
 
     model: str | None
@@ -82,10 +76,12 @@ class ServeOptions:
     dialect: str | None
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
     gateway: GatewayConfig
+    upstream: UpstreamSettings | None = None
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     _add_model_arguments(parser.add_argument_group("model"))
+    add_upstream_arguments(parser.add_argument_group("another server in the model's place"))
     _add_connection_arguments(parser.add_argument_group("connections"))
     _add_protocol_arguments(parser.add_argument_group("OpenAI protocols"))
     _add_limit_arguments(parser.add_argument_group("limits"))
@@ -115,11 +111,11 @@ def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-model-len",
         metavar="TOKENS",
-        type=_positive,
+        type=positive,
         help="longest prompt and answer together (default: as long as the model and the KV memory allow)",
     )
     group.add_argument(
-        "--kv-memory", metavar="SIZE", type=_size, help="memory for the KV cache, as 512MiB or 4GiB (default: measured)"
+        "--kv-memory", metavar="SIZE", type=size, help="memory for the KV cache, as 512MiB or 4GiB (default: measured)"
     )
     group.add_argument(
         "--dialect",
@@ -145,7 +141,7 @@ def _add_protocol_arguments(group: argparse._ArgumentGroup) -> None:
 
 def _add_connection_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    group.add_argument("--port", type=_port, default=8000, help="port to listen on, 0 for a free one (default: 8000)")
+    group.add_argument("--port", type=port, default=8000, help="port to listen on, 0 for a free one (default: 8000)")
     group.add_argument(
         "--api-key",
         metavar="KEY",
@@ -164,14 +160,14 @@ def _add_connection_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--keepalive",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         default=15.0,
         help="send a keepalive on an event stream after this much silence (default: 15)",
     )
     group.add_argument(
         "--drain",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         default=1.0,
         help="let running turns go on for this long after Ctrl-C or SIGTERM (default: 1)",
     )
@@ -182,31 +178,31 @@ def _add_connection_arguments(group: argparse._ArgumentGroup) -> None:
 
 def _add_limit_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--max-turns", metavar="N", type=_positive, default=1024, help="turns at once; more get 429 (default: 1024)"
+        "--max-turns", metavar="N", type=positive, default=1024, help="turns at once; more get 429 (default: 1024)"
     )
     group.add_argument(
         "--max-connection-turns",
         metavar="N",
-        type=_positive,
+        type=positive,
         default=1024,
         help="turns at once on one WebSocket, waiting ones included (default: 1024)",
     )
     group.add_argument(
-        "--max-body-bytes", metavar="SIZE", type=_size, default=8 * MIB, help="largest request (default: 8MiB)"
+        "--max-body-bytes", metavar="SIZE", type=size, default=8 * MIB, help="largest request (default: 8MiB)"
     )
     group.add_argument(
-        "--store-responses", metavar="N", type=_positive, default=10_000, help="Responses kept (default: 10000)"
+        "--store-responses", metavar="N", type=positive, default=10_000, help="Responses kept (default: 10000)"
     )
     group.add_argument(
-        "--store-memory", metavar="SIZE", type=_size, default=256 * MIB, help="memory for them (default: 256MiB)"
+        "--store-memory", metavar="SIZE", type=size, default=256 * MIB, help="memory for them (default: 256MiB)"
     )
     group.add_argument(
-        "--store-age", metavar="SECONDS", type=_seconds, default=24 * 3600.0, help="how long (default: 86400)"
+        "--store-age", metavar="SECONDS", type=seconds, default=24 * 3600.0, help="how long (default: 86400)"
     )
     group.add_argument(
         "--slow-reader-timeout",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         default=30.0,
         help="end a turn whose client has not read for this long (default: 30)",
     )
@@ -216,7 +212,7 @@ def _add_native_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--resume-grace",
         metavar="SECONDS",
-        type=_seconds_or_zero,
+        type=seconds_or_zero,
         default=10.0,
         help="let the turns of a native socket that was lost go on for this long, so that its client can resume them, "
         "then cancel them; 0 cancels them at once (default: 10)",
@@ -224,14 +220,14 @@ def _add_native_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-sessions",
         metavar="N",
-        type=_positive,
+        type=positive,
         default=1024,
         help="conversations kept for native clients; the one unused for the longest makes room (default: 1024)",
     )
     group.add_argument(
         "--session-ttl",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         default=600.0,
         help="forget a conversation that was not used for this long (default: 600)",
     )
@@ -271,44 +267,9 @@ def serve_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Serve
             stored_response_age_s=args.store_age,
             serves_responses_socket=not args.no_responses_websocket,
         ),
+        upstream=upstream_settings(args, environ),
     )
 
 
 def _split_keys(values: list[str]) -> tuple[str, ...]:
     return tuple(key.strip() for value in values for key in value.split(",") if key.strip())
-
-
-def _positive(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdecimal() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return value
-
-
-def _port(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdecimal() else -1
-    if not 0 <= value <= 65535:
-        raise argparse.ArgumentTypeError(f"must be a port number from 0 to 65535, got {text!r}")
-    return value
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
-    return value
-
-
-def _seconds_or_zero(text: str) -> float:
-    return 0.0 if text == "0" else _seconds(text)
-
-
-def _size(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    value = int(float(match[1]) * _SIZE_FACTORS[match[2].upper()]) if match else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a size as 512MiB or 4GiB, got {text!r}")
-    return value

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.backend import Backend
-from gateway.config import ConfigError, GatewayConfig, ServeOptions
+from gateway.config import GatewayConfig, ServeOptions
 from gateway.model_backend import ModelBackend
+from gateway.option_types import ConfigError
 from gateway.scripted import ScriptedBackend, ScriptError, load_script
+from gateway.upstream_settings import UpstreamSettings
 from inference import models
 from inference.config import Device, Dtype, EngineConfig
 from inference.engine_client import EngineClient
@@ -29,18 +31,22 @@ _DEFAULT_DIALECT = "hermes"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A backend that is not started yet. engine is None for a script."""
+    """A backend that is not started yet. name None: the backend has models of its own. engine: where there is one."""
 
     backend: Backend
-    name: str
+    name: str | None
     engine: EngineClient | None = None
+    upstream_url: str | None = None
 
     def gateway_config(self, options: ServeOptions) -> GatewayConfig:
-        return replace(options.gateway, served_names=options.gateway.served_names or (self.name,))
+        names = () if self.name is None else (self.name,)
+        return replace(options.gateway, served_names=options.gateway.served_names or names)
 
 
 def build_backend(options: ServeOptions) -> Loaded:
     """May download and convert a bundled model, with progress bars. Raises ConfigError and ModelLoadError."""
+    if options.upstream is not None:
+        return _upstream(options.upstream, options.gateway.max_live_turns)
     if options.dialect is not None and options.dialect not in DIALECTS:
         raise ConfigError(f"--dialect {options.dialect}: choose one of {', '.join(sorted(DIALECTS))}.")
     if options.model is not None and options.model.startswith(_SCRIPTED):
@@ -89,6 +95,13 @@ def _scripted(path: Path, dialect: str | None) -> Loaded:
     return Loaded(ScriptedBackend(lines, dialect), path.stem)
 
 
+def _upstream(settings: UpstreamSettings, max_turns: int) -> Loaded:
+    # httpx takes a tenth of a second to import, and no other mode needs it.
+    from gateway.upstream_backend import UpstreamBackend
+
+    return Loaded(UpstreamBackend(settings, max_turns), settings.model, upstream_url=settings.url)
+
+
 def _tokenizer(source: models.ModelSource) -> Tokenizer:
     if source.random_weights:
         return SyntheticTokenizer(_vocab_size(source))
@@ -105,10 +118,11 @@ def _vocab_size(source: models.ModelSource) -> int:
 
 def banner(base_url: str, loaded: Loaded, config: GatewayConfig) -> str:
     """One line that says what serves where, then three requests to copy."""
+    names = config.served_names or (loaded.backend.models.names if loaded.backend.models is not None else ())
     return _BANNER.format(
         url=base_url,
         ws_url="ws" + base_url.removeprefix("http"),
-        model=config.served_names[0],
+        model=names[0] if names else "MODEL",
         details=_describe(loaded),
         curl_key=" -H 'Authorization: Bearer KEY'" if config.api_keys else "",
         python_key="KEY" if config.api_keys else "none",
@@ -141,6 +155,8 @@ with connect("{ws_url}/v1/stream"{ws_key}) as socket:
 
 
 def _describe(loaded: Loaded) -> str:
+    if loaded.upstream_url is not None:
+        return f"answers of {loaded.upstream_url}"
     info = loaded.engine.info if loaded.engine is not None else None
     if info is None:
         return "scripted answers"

@@ -13,6 +13,7 @@ from gateway.errors import InvalidRequest
 from gateway.protocols.anthropic_content import Conversation, decode_conversation
 from gateway.protocols.fields import Fields, missing, shown
 from gateway.protocols.frames import Json
+from gateway.protocols.handed_on import messages_fields
 from gateway.protocols.messages import MAX_NAME_CHARS, MAX_TOOLS
 from gateway.protocols.output_format import messages_format
 from gateway.protocols.sampling import decode_max_tokens, decode_sampling, decode_stop
@@ -55,6 +56,7 @@ def decode_messages_request(body: Json) -> ChatTurn:
         parallel_calls=not choice.boolean("disable_parallel_tool_use"),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
         warnings=tuple(_warnings(fields, tool_choice)),
+        handed_on=messages_fields(body),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields, integers, missing, wrong_type
 from gateway.protocols.frames import Frame, HttpProtocol, Json, TurnLabels, dumps, openai_error_body
+from gateway.protocols.handed_on import openai_fields
 from gateway.protocols.openai_chat import DONE_FRAME, usage_object
 from gateway.protocols.sampling import (
     MAX_LOGPROBS,
@@ -72,6 +73,7 @@ def decode_completion(body: Json) -> CompletionTurn:
         add_special_tokens=fields.boolean("add_special_tokens", True),
         skip_special_tokens=fields.boolean("skip_special_tokens", True),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
+        handed_on=openai_fields(body),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, assert_never
 from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields
 from gateway.protocols.frames import Frame, HttpProtocol, Json, TurnLabels, dumps, openai_error_body
+from gateway.protocols.handed_on import openai_fields
 from gateway.protocols.messages import decode_messages, decode_tool_choice, decode_tools
 from gateway.protocols.output_format import chat_format
 from gateway.protocols.sampling import (
@@ -76,6 +77,7 @@ def decode_chat(body: Json) -> ChatTurn:
         parallel_calls=fields.boolean("parallel_tool_calls", True),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
         warnings=_warnings(fields, tool_choice),
+        handed_on=openai_fields(body),
     )
 
 

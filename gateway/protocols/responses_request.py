@@ -14,6 +14,7 @@ from typing import Any
 from gateway.errors import InvalidRequest, NotFound
 from gateway.protocols.fields import Fields, missing, shown, wrong_type
 from gateway.protocols.frames import Json
+from gateway.protocols.handed_on import responses_fields
 from gateway.protocols.output_format import responses_format
 from gateway.protocols.responses_items import Item, item_type, transcribe
 from gateway.protocols.responses_tools import ToolTable, decode_tool_choice, decode_tools
@@ -224,6 +225,7 @@ def build_turn(request: ResponsesRequest, history: Sequence[Item], items: tuple[
         parallel_calls=fields.boolean("parallel_tool_calls", True),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
         warnings=(*request.warnings, *choice_warnings, *tools.warnings, *transcript.warnings),
+        handed_on=responses_fields(request.body),
     )
     return ResponsesTurn(request, items, chat, tools)
 

@@ -178,7 +178,12 @@ def _recognised(layer: nn.Module, embeddings: Embeddings | None) -> Recognised |
     parts = parts_of(layer)
     if parts is None or embeddings is None:
         return None
-    use = _verified(layer, parts, embeddings)
+    try:
+        use = _verified(layer, parts, embeddings)
+    except torch.OutOfMemoryError:
+        raise
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+        return None  # it needs something that the trial does not give
     return None if use is None else Recognised(layer, use)
 
 

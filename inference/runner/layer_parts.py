@@ -66,7 +66,7 @@ def parts_of(layer: nn.Module) -> LayerParts | None:
     """None where the layer has other parts than these, or lacks one."""
     try:
         return _parts_of(cast(Any, layer))
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
         return None
 
 

@@ -97,7 +97,7 @@ class _Builder:
             return self._source(self._without_calls())
         if policy.mode == "auto" and any(tool.strict for tool in policy.tools):
             tools = self._tools()
-            return self._source(self._frame.calls(tools, parallel=policy.parallel), self._frame.triggers(tools))
+            return self._source(self._frame.stretch(tools, parallel=policy.parallel), self._frame.triggers(tools))
         reasoning = self._reasoning()
         return GrammarSource("", reasoning=reasoning, special_tokens=self._sorted_special()) if reasoning else None
 

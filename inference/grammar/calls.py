@@ -122,7 +122,7 @@ class CallWriter:
             case PythonCalls():
                 return self._python_call(tool)
             case RawArgument(argument=argument):
-                return self._raw(tool, argument)
+                return self._raw(tool, argument, "")
             case NoArguments():
                 return self._nothing(tool)
             case ByFirstChar(choices=choices):
@@ -150,6 +150,9 @@ class CallWriter:
         closer = plain(call.closes[0]) if call.closes and not self.ends_turn else ""
         end = tail + (call.gap + closer if closer else "")
         head = self._head(plain(call.heads[0]), tool.name) if call.heads else []
+        if isinstance(call.body, RawArgument):
+            # Text ends where its closer does, so they are one.
+            return joined(self._writer, [opener, *head, Expression(self._raw(tool, call.body.argument, end))])
         return joined(self._writer, [opener, *head, after_head, Expression(self.body(tool, call.body)), end])
 
     def _head(self, template: str, name: str) -> list[Piece]:
@@ -215,7 +218,7 @@ class CallWriter:
             f"{tool.name!r} cannot be written in the {self._dialect.name} syntax of this model.",
         )
 
-    def _raw(self, tool: ReadTool, argument: str) -> str:
+    def _raw(self, tool: ReadTool, argument: str, tail: str) -> str:
         node = tool.arguments
         texts = [m.value for m in node.declared if m.key == argument] if isinstance(node, Members) else []
         others = isinstance(node, Members) and any(m.is_required for m in node.declared if m.key != argument)
@@ -223,8 +226,8 @@ class CallWriter:
             raise DialectNotConstrainable(
                 tool.path, f"{self._dialect.name} writes one text, {argument!r}, and this tool takes other arguments."
             )
-        closer = plain(self._call.closes[0])
-        return RawText(self._writer, [closer]).expression(texts[0], "", beside_others=False)
+        markers = [plain(marker) for marker in (*self._call.tails, *self._call.closes)]
+        return RawText(self._writer, markers).expression(texts[0], tail, beside_others=False)
 
     def _nothing(self, tool: ReadTool) -> str:
         node = tool.arguments

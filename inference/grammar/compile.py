@@ -20,10 +20,10 @@ from inference.grammar.source import GrammarSource
 from inference.grammar.vocabulary import Vocabulary
 
 _MAX_SOURCE_CHARS = 4_000_000
-# What one grammar may cost: about 20 ms of lexer building, 15 ms a mask at worst, some 100 MB.
+# What one grammar may cost: about 40 ms of lexer building, 70 ms a mask at worst, some 100 MB.
 _LIMITS = LLParserLimits(
-    initial_lexer_fuel=1_000_000,
-    step_lexer_fuel=200_000,
+    initial_lexer_fuel=2_000_000,
+    step_lexer_fuel=1_000_000,
     step_max_items=50_000,
     max_items_in_row=2_000,
     max_lexer_states=100_000,
@@ -77,7 +77,7 @@ class GrammarCompiler:
     def _compiled(self, source: GrammarSource) -> CompiledSource:
         with self._lock:
             found = self._cache.get(source)
-            if found is not None:
+            if found is not None and not found.is_broken:
                 self._cache.move_to_end(source)
                 return found
         compiled = CompiledSource(self.vocabulary, source, self._prototype(source.lark) if source.lark else None)

@@ -35,6 +35,9 @@ class Frame(Protocol):
     def calls(self, tools: Sequence[ReadTool], *, parallel: bool) -> str:
         """All calls of one answer. Raises DialectNotConstrainable."""
 
+    def stretch(self, tools: Sequence[ReadTool], *, parallel: bool) -> str:
+        """What stands in free text: calls with a marked end, else one call, behind which text is free again."""
+
     def answer(self, text: str) -> str:
         """The visible text, given as an expression, with what stands around it."""
 
@@ -85,6 +88,11 @@ class SpanFrame:
         # In two literals: the separator between calls may begin as they do.
         ends = ("", "") if closer in self._end_tokens else (section.after_open, closer)
         return sequence([either(ways), calls, *map(self._writer.literal, ends)])
+
+    def stretch(self, tools: Sequence[ReadTool], *, parallel: bool) -> str:
+        call = self._call()
+        has_end = bool(self._dialect.sections) or (call.own_section and bool(call.closes))
+        return self.calls(tools, parallel=parallel and has_end)
 
     def answer(self, text: str) -> str:
         if not self._dialect.answer:
@@ -164,6 +172,9 @@ class MessageFrame:
             return sequence([one, self._writer.literal("" if end in self._end_tokens else end)])
         more = sequence([self._writer.literal(end + self._start), one])
         return sequence([one, f"({more}){{0,{self._bounds.calls - 1}}}", self._writer.literal(end)])
+
+    def stretch(self, tools: Sequence[ReadTool], *, parallel: bool) -> str:
+        return self.calls(tools, parallel=parallel and self._messages.body is None)
 
     def answer(self, text: str) -> str:
         route = next(r for r in self._messages.routes if r.to == "content" and r.render)

@@ -9,9 +9,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from inference.grammar.errors import GrammarTooComplex
+from inference.grammar.errors import GrammarError, GrammarTooComplex
 
 MAX_RULES = 50_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LarkWriter:
@@ -50,6 +51,8 @@ class LarkWriter:
     def grammar(self, start: str) -> str:
         """The whole text, beginning at expression `start`."""
         text = "\n".join([f"start: {start}", *self._lines, ""])
+        if _SURROGATE.search(text):
+            raise GrammarError("", "a schema holds half a surrogate pair, which no text can.")
         if self._special is None or self._special.search(text) is None:
             return text
         # A schema spells a special token. Forced text is tokenised, and that would force the token itself.

@@ -23,11 +23,16 @@ MaskRow = npt.NDArray[np.int32]
 
 
 class CompiledSource:
-    """What the matchers of one source share."""
+    """What the matchers of one source share.
+
+    is_broken: a limit was met. The lexer's state is shared, so all matchers of this source may fail from then on, and
+    new ones need a new one.
+    """
 
     def __init__(self, vocabulary: Vocabulary, source: GrammarSource, prototype: LLMatcher | None) -> None:
         self.vocabulary = vocabulary
         self.source = source
+        self.is_broken = False
         special = dict(source.special_tokens)
         encode = vocabulary.encode
         self.triggers = [(trigger, encode(trigger.text, special)) for trigger in source.triggers]
@@ -155,7 +160,10 @@ class Matcher:
     def error(self) -> str:
         """Why the matcher gave up (a limit was met), "" while it works. The row should then end with this error."""
         inner = self._state.inner
-        return inner.matcher.get_error().strip().partition("\n")[0] if inner and inner.matcher.is_error() else ""
+        if inner is None or not inner.matcher.is_error():
+            return ""
+        self._compiled.is_broken = True
+        return inner.matcher.get_error().strip().partition("\n")[0]
 
     def accept(self, token_id: int) -> bool:
         """Go on by one token. False, and nothing changes, for one that may not come here."""
@@ -182,6 +190,8 @@ class Matcher:
         elif state.phase is Phase.GRAMMAR:
             assert state.inner is not None
             state.inner.matcher.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
+            if state.inner.matcher.is_error():
+                self._compiled.is_broken = True
         else:
             return self._mask_overruns(out)
         return True
@@ -230,6 +240,7 @@ class Matcher:
             ends = token_id in self._vocabulary.end_token_ids and not self.error
             return replace(state, phase=Phase.DONE) if ends else None
         if not inner.accept(token_id):
+            self._compiled.is_broken |= inner.matcher.is_error()
             return None
         if self._source.triggers:
             if not inner.matcher.is_stopped():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal
 
-from inference.grammar.lark import LarkWriter
+from inference.grammar.lark import LarkWriter, either
 from inference.grammar.nodes import NumberRange
 from inference.grammar.policy import Bounds
+
+_MAX_SHORTER = 6
 
 
 def number_expression(writer: LarkWriter, node: NumberRange, bounds: Bounds) -> str:
@@ -16,7 +19,8 @@ def number_expression(writer: LarkWriter, node: NumberRange, bounds: Bounds) -> 
         if not node.is_integer:
             digits += rf"(?:\.[0-9]{{1,{bounds.fraction_digits}}})?(?:[eE][+\-]?[0-9]{{1,{bounds.exponent_digits}}})?"
         return writer.terminal(f"/{digits}/")
-    return writer.rule("%json " + json.dumps(_bounded(node, bounds)))
+    schema = _bounded(node, bounds)
+    return either([writer.rule("%json " + json.dumps(schema | step)) for step in _steps(node, bounds)])
 
 
 def _bounded(node: NumberRange, bounds: Bounds) -> dict[str, object]:
@@ -36,14 +40,23 @@ def _bounded(node: NumberRange, bounds: Bounds) -> dict[str, object]:
         floor = max((n for n in (node.minimum, node.exclusive_minimum) if n is not None), default=-most)
         found["maximum"] = max(most, floor + most)
     schema |= {key: _plain(value) for key, value in found.items() if value is not None}
-    steps = list(node.multiples_of)
-    if not node.is_integer and not steps:
-        steps = [Decimal(10) ** -bounds.fraction_digits]
-    if len(steps) == 1:
-        schema["multipleOf"] = _plain(steps[0])
-    elif steps:
-        schema["allOf"] = [{"multipleOf": _plain(step)} for step in steps]
     return schema
+
+
+def _steps(node: NumberRange, bounds: Bounds) -> list[dict[str, object]]:
+    """What bounds the digits behind the point: the schema's own steps, or a step of our own.
+
+    The library takes multiples of 0.25 with two such digits or none (0.50, not 0.5), so steps with fewer are given too.
+    """
+    steps = list(node.multiples_of)
+    if not steps:
+        return [{}] if node.is_integer else [{"multipleOf": _plain(Decimal(10) ** -bounds.fraction_digits)}]
+    if len(steps) > 1:
+        return [{"allOf": [{"multipleOf": _plain(step)} for step in steps]}]
+    digits = -int(steps[0].normalize().as_tuple().exponent)
+    scaled = int(steps[0].scaleb(max(digits, 0)))
+    shorter = [math.lcm(scaled, 10 ** (digits - kept)) for kept in range(1, min(digits, _MAX_SHORTER))]
+    return [{"multipleOf": _plain(Decimal(step).scaleb(-max(digits, 0)))} for step in (scaled, *shorter)]
 
 
 def _plain(value: Decimal) -> int | float:

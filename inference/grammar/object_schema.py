@@ -22,7 +22,9 @@ def merge_objects(parts: Conjunction, reader: Reader, depth: int, free: Node) ->
     if declared is None:
         return None
     low, high = _bounds(parts)
-    extra = _extra(parts, reader, depth, free, frozenset(member.key for member in declared))
+    # Members that are declared and impossible are no extra ones either.
+    listed = frozenset(key for part in parts for key, _ in _named(part, "properties"))
+    extra = _extra(parts, reader, depth, free, listed | {member.key for member in declared})
     num_required = sum(member.is_required for member in declared)
     can_reach = len(declared) if not extra else None
     if (high is not None and (low > high or num_required > high)) or (can_reach is not None and can_reach < low):

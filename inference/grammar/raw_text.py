@@ -14,7 +14,8 @@ from typing import TypeAlias
 _MAX_RUN = 15  # first characters of markers side by side (`<<<`)
 # What the parser's typing rules take for another type than text, in either case, with blanks behind it.
 _WORDS = ("true", "false", "null", "none", "nan", "inf", "infinity")
-_NO_TEXT = set("{[\"'(-+.0123456789 \t\n\r\f\v\xa0")
+_BLANKS = frozenset(" \t\n\r\f\v\xa0")
+_NO_TEXT = _BLANKS | set("{[\"'(-+.0123456789")
 _Trie: TypeAlias = dict[str, "_Trie"]
 
 
@@ -50,9 +51,10 @@ class Marked:
         short = "|".join(f"{_cased(char)}(?:{_shorter(below)})" for char, below in words.items())
         return f"(?:(?:{'|'.join(starts)}){more}|{short})"
 
-    def unmarked_start(self, high: int) -> str:
-        """Text that begins with neither a marker's first character nor a blank."""
-        return f"(?:{_none_of(self.heads | _NO_TEXT - set('{[(-+.0123456789'))}{self.unit}{{0,{high}}}{self.rest})"
+    def text_after(self, start: Marked, high: int) -> str:
+        """Text that begins as `start` allows it, which rules out more, and with no blank."""
+        first = "|".join(filter(None, [_none_of(start.heads | _BLANKS), start.odd]))
+        return f"(?:(?:{first}){self.unit}{{0,{high}}}{self.rest})?"
 
 
 def without(markers: Iterable[str]) -> Marked:

@@ -45,18 +45,18 @@ class RawText:
     def __init__(self, writer: LarkWriter, markers: Sequence[str], *, cdata: bool = False, trims: bool = False) -> None:
         self._writer = writer
         self._markers = [marker for marker in markers if marker]
-        self._cdata = cdata
         self._trims = trims  # where nothing is said of a string, a trimmed one is as good
         texts = {piece for marker in self._markers for piece, special in writer.pieces(marker)[:1] if not special}
         self._marked = without(texts)
+        self._start = without([*texts, "<!"]) if cdata else None
 
     def expression(self, node: Text, tail: str, *, beside_others: bool) -> str:
         """`tail` ends the text. beside_others: values of other types may stand in the same place."""
         low, high = node.min_chars, node.max_chars
         if beside_others:
             text = self._marked.plain_text(high)
-        elif self._cdata:
-            text = self._marked.unmarked_start(high)
+        elif self._start is not None:
+            text = self._marked.text_after(self._start, high)
         else:
             text = self._marked.text(0 if node.is_bounded_by_schema else low, high)
         parts = [regex(text)]
@@ -69,7 +69,7 @@ class RawText:
         inner = "(" + " & ".join(parts) + ")" if len(parts) > 1 else parts[0]
         if not self._writer.has_special(tail):
             return self._writer.terminal(sequence([inner, quoted(tail)]))
-        lexeme = self._writer.terminal(f"{inner} & {regex('(?s:.+)')}" if low == 0 else inner)
+        lexeme = self._writer.terminal(f"({inner}) & {regex('(?s:.+)')}" if low == 0 else inner)
         return sequence([f"({lexeme})?" if low == 0 else lexeme, self._writer.literal(tail)])
 
     def held(self, node: Literals) -> list[str | None]:

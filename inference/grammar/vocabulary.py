@@ -37,7 +37,8 @@ class Vocabulary:
         cls, token_bytes: Sequence[bytes], vocab_size: int, end_token_ids: Sequence[int], special: Iterable[int] = ()
     ) -> Vocabulary:
         """For vocabularies without a tokenizer.json: text is tokenised greedily, the longest token first."""
-        wrapped = TokenizerWrapper(_GreedyTokenizer(token_bytes, end_token_ids[0], special))
+        padded = [*token_bytes, *[b""] * (vocab_size - len(token_bytes))]
+        wrapped = TokenizerWrapper(_GreedyTokenizer(padded, end_token_ids[0], special))
         return cls(LLTokenizer(wrapped, vocab_size, list(end_token_ids), slices=_SLICES), vocab_size, end_token_ids)
 
     @property

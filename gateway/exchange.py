@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.errors import RequestTooLarge, UnsupportedEncoding
 from gateway.header_text import header_value
+from gateway.peer import peer_of
 
 JSON_TYPE = "application/json"
 _SHOWN_CHARS = 60
@@ -38,6 +39,7 @@ class Exchange:
         self.headers = Headers(scope=scope)
         self.query = QueryParams(scope.get("query_string", b""))
         self.request_id = request_id
+        self.peer = peer_of(scope)
         self.is_started = False
         self._response_headers = response_headers
         self._receive = receive

@@ -6,8 +6,6 @@ lost without a Close frame is told from one that was closed; one whose peer is d
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
@@ -15,11 +13,7 @@ from starlette.types import Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-if sys.platform == "win32":  # pragma: no cover
-    fcntl = None
-else:
-    import fcntl
-    import termios
+from gateway.peer import BarePeer, Peer, num_unread_bytes
 
 EXTENSION = "headrace.socket"
 LOST = 1006
@@ -27,15 +21,12 @@ LOST = 1006
 _TEXT, _BINARY = 0x81, 0x82  # FIN and the opcode, RFC 6455 section 5.2
 
 
-class FrameSocket(Protocol):
+class FrameSocket(Peer, Protocol):
     async def send_frames(self, payloads: Sequence[bytes], is_text: bool) -> None:
         """Each payload as one message. Waits while the write buffer is full. Raises OSError when the client is gone."""
 
     async def close(self, code: int) -> None:
         """Raises OSError when the client is gone."""
-
-    def abort(self) -> None:
-        """Drops the connection and what waits in it, at once."""
 
 
 def frame_socket(scope: Scope, send: Send) -> FrameSocket:
@@ -43,7 +34,7 @@ def frame_socket(scope: Scope, send: Send) -> FrameSocket:
     return socket or _PlainSocket(send)
 
 
-class _PlainSocket:
+class _PlainSocket(BarePeer):
     """Over bare ASGI, whatever server runs it."""
 
     def __init__(self, send: Send) -> None:
@@ -56,9 +47,6 @@ class _PlainSocket:
 
     async def close(self, code: int) -> None:
         await self._send({"type": "websocket.close", "code": code})
-
-    def abort(self) -> None:
-        pass
 
 
 class UvicornSocket(WebSocketsSansIOProtocol):
@@ -83,6 +71,14 @@ class UvicornSocket(WebSocketsSansIOProtocol):
 
     async def close(self, code: int) -> None:
         await self.send({"type": "websocket.close", "code": code, "reason": ""})
+
+    def num_unread_bytes(self) -> int:
+        return num_unread_bytes(self.transport)
+
+    def let_out(self) -> bool:
+        # The transport says only once that it is full.
+        self.writable.set()
+        return True
 
     def abort(self) -> None:
         self.transport.abort()
@@ -109,18 +105,7 @@ class UvicornSocket(WebSocketsSansIOProtocol):
 
     def _acked_bytes(self) -> int:
         """Of the frames written, how many bytes the peer's machine has taken."""
-        return self._num_written_bytes - self.transport.get_write_buffer_size() - _queued_bytes(self.transport)
-
-
-def _queued_bytes(transport: asyncio.Transport) -> int:
-    """Bytes in the kernel that the peer has not acknowledged (tcp(7), SIOCOUTQ); 0 where that cannot be asked."""
-    socket = transport.get_extra_info("socket")
-    if fcntl is None or socket is None or socket.fileno() < 0:
-        return 0
-    try:
-        return int.from_bytes(fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-    except OSError:
-        return 0
+        return self._num_written_bytes - self.num_unread_bytes()
 
 
 def join_frames(payloads: Sequence[bytes], is_text: bool) -> bytes:

@@ -209,6 +209,11 @@ class Outbox:
         finally:
             self._wait = None
 
+    def reader_moved(self) -> None:
+        """The reader is still busy with what it took, and gets on with it: the time of `wait_for_room` begins anew."""
+        if self._wait is not None and not self._is_unread:
+            self._wait.reschedule(asyncio.get_running_loop().time() + self._patience_s)
+
     def reader_left(self) -> None:
         """Nobody can read for a while: what the writer may do meanwhile is bounded by the buffer, not by time."""
         self._is_unread = True
@@ -217,8 +222,7 @@ class Outbox:
 
     def reader_came(self) -> None:
         self._is_unread = False
-        if self._wait is not None:
-            self._wait.reschedule(asyncio.get_running_loop().time() + self._patience_s)
+        self.reader_moved()
 
 
 def _num_chars(item: TurnItem | PendingText) -> int:

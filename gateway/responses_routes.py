@@ -175,9 +175,10 @@ async def _write_log(exchange: Exchange, log: EventLog, after: int, watch: Write
                 raise slow_reader(patience_s)
             if not events:
                 await log.wait()
-            for after, data in _batches(events):  # noqa: PLR1704, B020
+            for last, data in _batches(events):
                 with watch:
                     await exchange.write(data)
+                after = last
                 if watch.is_stuck:
                     break
     except GatewayError as error:

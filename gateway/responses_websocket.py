@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from gateway.errors import GatewayError, InvalidRequest, NotFound, RequestTooLarge, ShuttingDown
 from gateway.frame_socket import FrameSocket, frame_socket
 from gateway.outbox import Outbox
+from gateway.peer import WriteWatch, part_from
 from gateway.protocols.responses_request import ResponsesRequest, decode_request
 from gateway.protocols.responses_socket import ConnectionLimitReached, ResponseCreate, decode_frame, steer_failed
 from gateway.responses_lanes import Job, LaneTable
@@ -30,6 +31,7 @@ from gateway.responses_turns import (
     whole_answer,
 )
 from gateway.service import Service
+from gateway.turn import slow_reader
 from gateway.types import TurnFailed, TurnItem
 
 log = logging.getLogger("headrace.responses")
@@ -40,6 +42,7 @@ _MAX_CONTROL_BYTES = 1024 * 1024
 # Errors waiting for their place behind what runs.
 _MAX_REFUSED = 1024
 _CLOSE_FAULT = 1011
+_CLOSE_TRY_LATER = 1013
 
 
 async def serve_responses(service: Service, owner: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,6 +66,7 @@ class ResponsesConnection:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._is_deaf = False  # nothing that is written reaches the client any more
+        self._is_leaving = False  # the client has stopped reading: it gets the ends of what runs, and a Close frame
         self._loop = asyncio.get_running_loop()
         self._opened_s = self._loop.time()
 
@@ -81,6 +85,8 @@ class ResponsesConnection:
                 live.stop()
             await asyncio.wait(helpers)
             await asyncio.gather(*(live.join() for live in live_turns))
+        if self._is_leaving:
+            await part_from(self._socket, self._config.slow_reader_timeout_s)
 
     # Reading
 
@@ -130,6 +136,8 @@ class ResponsesConnection:
     # Responses
 
     def _start_next(self) -> None:
+        if self._is_leaving:
+            return
         if self._service.admission.is_draining:
             # Here and not from the turns: the socket is about to close, and this goes out with what ended before.
             self._lanes.refuse_waiting(ConnectionLimitReached)
@@ -215,13 +223,16 @@ class ResponsesConnection:
                     self._on_ready(job)
 
     async def _write(self) -> None:
+        watch = WriteWatch(self._socket, self._config.slow_reader_timeout_s, self._on_progress, self._give_up)
         try:
-            while True:
+            while not self._is_leaving or self._lanes.active:
                 await self._wake.wait()
                 self._wake.clear()
-                await self._write_waiting()
-        except TimeoutError:
-            log.warning("a client of a Responses socket stopped reading; connection dropped")
+                await self._write_waiting(watch)
+            await self._socket.close(_CLOSE_TRY_LATER)
+        except asyncio.CancelledError:
+            if not watch.is_cut:
+                raise
             self._socket.abort()
         except OSError:
             # The client is gone; the reader hears of it as well and ends the connection.
@@ -230,10 +241,24 @@ class ResponsesConnection:
             log.exception("the writer of a Responses socket failed")
             await self._socket.close(_CLOSE_FAULT)
         finally:
+            watch.close()
             self._is_deaf = True
             self._room.set()
 
-    async def _write_waiting(self) -> None:
+    def _on_progress(self) -> None:
+        for job in self._lanes.active:
+            if job.outbox is not None:
+                job.outbox.reader_moved()
+
+    def _give_up(self) -> None:
+        log.warning("the client of a Responses socket has stopped reading; its connection is closed")
+        self._is_leaving = True
+        for job in self._lanes.active:
+            if job.live is not None:
+                job.live.stop(slow_reader(self._config.slow_reader_timeout_s))
+        self._wake.set()
+
+    async def _write_waiting(self, watch: WriteWatch) -> None:
         while self._control or self._ready:
             batch: list[bytes] = []
             num_bytes = 0
@@ -242,7 +267,7 @@ class ResponsesConnection:
                 batch += frames
                 num_bytes += sum(map(len, frames))
             self._room.set()
-            async with asyncio.timeout(self._config.slow_reader_timeout_s):
+            with watch:
                 await self._socket.send_frames(batch, is_text=True)
 
     def _take_control(self) -> bytes:

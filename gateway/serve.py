@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import uvicorn
 
@@ -16,6 +17,7 @@ from gateway.backend import Backend
 from gateway.config import GatewayConfig
 from gateway.errors import ShuttingDown
 from gateway.frame_socket import UvicornSocket
+from gateway.peer import http_connection
 
 log = logging.getLogger("headrace.serve")
 
@@ -93,6 +95,8 @@ class GatewayServer(uvicorn.Server):
     def __init__(self, app: GatewayApp, config: GatewayConfig) -> None:
         uvicorn_config = uvicorn.Config(
             app,
+            # uvicorn asks for a class, and only ever calls it.
+            http=cast("type[asyncio.Protocol]", http_connection),
             ws=UvicornSocket,
             ws_ping_interval=config.ping_interval_s,
             ws_ping_timeout=config.ping_timeout_s,

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from gateway.errors import InternalError
 from gateway.exchange import Exchange
 from gateway.outbox import Outbox
+from gateway.peer import WriteWatch, part_from
 from gateway.protocols.frames import Collector, Encoder, sse
 from gateway.turn import LiveTurn, slow_reader
 from gateway.types import TurnDone, TurnFailed, TurnItem
@@ -30,31 +31,28 @@ SSE_HEADERS = {
 
 
 class OutboxReader:
-    """The reading side of one outbox, with one lazy timer instead of one a token.
+    """The reading side of one outbox, with one lazy timer instead of one a token: it ends a silence of `silence_s`.
 
-    The timer ends a silence of `silence_s`, and cancels the reading task (with `is_stuck` set) when it has been
-    writing what it took for `stuck_s`: its client has stopped reading without closing. Make it in the reading task.
+    patience_s: how long a client may take nothing of what is written to it.
     """
 
-    def __init__(self, max_pending_chars: int, silence_s: float, stuck_s: float) -> None:
+    def __init__(self, max_pending_chars: int, silence_s: float, patience_s: float) -> None:
         self._ready = asyncio.Event()
         self.outbox = Outbox(max_pending_chars, self._ready.set)
-        self.is_stuck = False
+        self.patience_s = patience_s
         self._silence_s = silence_s
-        self.stuck_s = stuck_s
-        self._task = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
         self._is_waiting = True
         self._since_s = self._loop.time()
-        self._timer = self._loop.call_later(min(silence_s, stuck_s), self._on_timer)
+        self._timer = self._loop.call_later(silence_s, self._on_timer)
 
     async def next(self) -> list[TurnItem]:
         """What has come, or an empty list after `silence_s` without anything."""
         if not self._ready.is_set():
             self._is_waiting, self._since_s = True, self._loop.time()
             await self._ready.wait()
+        self._is_waiting = False
         self._ready.clear()
-        self._is_waiting, self._since_s = False, self._loop.time()
         return self.outbox.take()
 
     def close(self) -> None:
@@ -62,18 +60,11 @@ class OutboxReader:
 
     def _on_timer(self) -> None:
         now_s = self._loop.time()
-        limit_s = self._silence_s if self._is_waiting else self.stuck_s
-        due_s = self._since_s + limit_s
+        due_s = self._since_s + self._silence_s if self._is_waiting else now_s + self._silence_s
         if now_s >= due_s:
-            if not self._is_waiting:
-                self.is_stuck = True
-                assert self._task is not None
-                self._task.cancel()
-                return
             self._ready.set()
             due_s = now_s + self._silence_s
-        # The reader may begin to write at any time before `due_s`, and get stuck.
-        self._timer = self._loop.call_at(min(due_s, now_s + self.stuck_s), self._on_timer)
+        self._timer = self._loop.call_at(due_s, self._on_timer)
 
 
 async def stream_turn(
@@ -85,30 +76,45 @@ async def stream_turn(
     headers: Mapping[str, str],
 ) -> None:
     """Raises the GatewayError of a turn that was refused; later failures go into the stream."""
+
+    def give_up() -> None:
+        log.warning("turn %s: its client has stopped reading", live.labels.turn_id)
+        live.stop(slow_reader(reader.patience_s))
+
+    watch = WriteWatch(exchange.peer, reader.patience_s, reader.outbox.reader_moved, give_up)
     try:
         async with _ends_with_client(exchange, live, reader):
             items = await _first_items(reader)
             await exchange.start(200, {**SSE_HEADERS, **headers})
-            await _write_items(exchange, items, reader, encoder, keepalive)
-            await exchange.end()
+            await _write_items(exchange, items, reader, encoder, keepalive, watch)
     except asyncio.CancelledError:
-        if not reader.is_stuck:
-            raise
         # Returning without the end of the body makes the server close the connection.
-        log.warning("turn %s: its client stopped reading; connection closed", live.labels.turn_id)
+        if not watch.is_cut:
+            raise
+    finally:
+        watch.close()
+    if watch.is_stuck:
+        await part_from(exchange.peer, reader.patience_s)
 
 
 async def _write_items(
-    exchange: Exchange, items: list[TurnItem], reader: OutboxReader, encoder: Encoder, keepalive: Callable[[], bytes]
+    exchange: Exchange,
+    items: list[TurnItem],
+    reader: OutboxReader,
+    encoder: Encoder,
+    keepalive: Callable[[], bytes],
+    watch: WriteWatch,
 ) -> None:
     while True:
         frames = [sse(frame) for item in items for frame in encoder.encode(item)]
-        if frames:
-            await exchange.write(b"".join(frames))
-        elif not items:
-            await exchange.write(keepalive())
-        if items and isinstance(items[-1], (TurnDone, TurnFailed)):
-            return
+        with watch:
+            if frames:
+                await exchange.write(b"".join(frames))
+            elif not items:
+                await exchange.write(keepalive())
+            if items and isinstance(items[-1], (TurnDone, TurnFailed)):
+                await exchange.end()
+                return
         items = await reader.next()
 
 
@@ -144,10 +150,7 @@ async def _ends_with_client(exchange: Exchange, live: LiveTurn, reader: OutboxRe
         yield
     finally:
         reader.close()
-        if reader.is_stuck:
-            live.stop(slow_reader(reader.stuck_s))
-        else:
-            live.stop(InternalError("The response ended before its turn."))
+        live.stop(InternalError("The response ended before its turn."))
         watcher.cancel()
         await live.join()
         await asyncio.wait([watcher])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -269,12 +270,16 @@ class _PromptServer(GatewayServer):
 
 
 @asynccontextmanager
-async def running_gateway(backend: Backend, **config_changes: Any) -> AsyncIterator[RunningGateway]:
-    """A real server on a free port, in this event loop."""
+async def running_gateway(
+    backend: Backend, send_buffer_bytes: int | None = None, **config_changes: Any
+) -> AsyncIterator[RunningGateway]:
+    """A real server on a free port, in this event loop. send_buffer_bytes: the kernel's, of each connection."""
     config = gateway_config(**config_changes)
     app = GatewayApp(backend, config)
     server = _PromptServer(app, config)
     listener = listen("127.0.0.1", 0)
+    if send_buffer_bytes is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started:
         assert not serving.done()

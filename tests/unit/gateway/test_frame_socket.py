@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from websockets.frames import Frame, Opcode
 
-from gateway.frame_socket import _queued_bytes, frame_socket, join_frames
+from gateway.frame_socket import frame_socket, join_frames
+from gateway.peer import num_queued_bytes
 from tests.testkit.gateway_kit import gateway_config
 
 
@@ -44,15 +45,15 @@ async def test_what_a_peer_has_not_taken_is_counted_and_a_closed_socket_has_noth
         transport, _ = await asyncio.get_running_loop().create_connection(
             asyncio.Protocol, *server.sockets[0].getsockname()
         )
-        assert _queued_bytes(transport) == 0
+        assert num_queued_bytes(transport) == 0
         transport.write(bytes(20_000_000))
-        while not (queued := _queued_bytes(transport)):
+        while not (queued := num_queued_bytes(transport)):
             await asyncio.sleep(0.01)
         assert 0 < queued < 20_000_000
         transport.abort()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert _queued_bytes(transport) == 0
+        assert num_queued_bytes(transport) == 0
         for writer in accepted:
             writer.transport.abort()
         server.close()

@@ -12,6 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.app import GatewayApp
+from gateway.peer import BarePeer
 from gateway.responses_websocket import ResponsesConnection
 from gateway.scripted import Match, ScriptLine
 from inference.errors import QueueFull
@@ -576,7 +577,7 @@ async def read_everything(socket):
         await socket.recv()
 
 
-class StuckSocket:
+class StuckSocket(BarePeer):
     """A client that has stopped reading."""
 
     def __init__(self, error=None):

@@ -7,7 +7,8 @@ device kernels are tested against.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+import threading
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -94,7 +95,7 @@ def _capped_attention(
 
 def paged_attention_forward(
     module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: object,
-    *, paged: Any, paged_backend: AttentionBackend[Any], scaling: float | None = None,
+    *, paged: Any = None, paged_backend: AttentionBackend[Any] | None = None, scaling: float | None = None,
     sliding_window: int | None = None, softcap: float | None = None, **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """A Transformers attention function (AttentionInterface): tensors are [1, heads, tokens, head_dim].
@@ -102,6 +103,11 @@ def paged_attention_forward(
     No mask function is registered beside it, so Transformers builds no mask; ours come with the step's spans. What
     else a model may pass is known to be without meaning here: inference.runner.probe has seen to that at load.
     """
+    if paged_backend is None:
+        held = getattr(module, "held_pass", HeldPass())
+        paged, paged_backend = held.paged, held.paged_backend
+    if paged_backend is None:
+        raise TypeError("attention is called outside of a pass over the paged cache")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     layer = module.layer_idx
     assert isinstance(layer, int)
@@ -110,6 +116,27 @@ def paged_attention_forward(
         scale=scale, window=sliding_window, soft_cap=softcap or 0.0,
     )
     return attended[None], None
+
+
+class HeldPass(threading.local):
+    """What a model is called with, for attention modules to which its layers do not hand it. One a thread."""
+
+    paged: Any = None
+    paged_backend: AttentionBackend[Any] | None = None
+
+
+def hold_passes(model: torch.nn.Module) -> None:
+    """For definitions whose layers keep keyword arguments to themselves: each pass is left where attention finds it."""
+    held = HeldPass()
+
+    def hold(_: torch.nn.Module, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        held.paged, held.paged_backend = options.pop("paged", None), options.pop("paged_backend", None)
+        return args, options
+
+    model.register_forward_pre_hook(hold, with_kwargs=True)
+    for module in model.modules():
+        if hasattr(module, "layer_idx"):
+            cast(Any, module).held_pass = held
 
 
 AttentionInterface.register(INTERFACE_NAME, paged_attention_forward)

@@ -19,7 +19,7 @@ from transformers import AttentionInterface
 
 from inference.errors import ModelLoadError
 from inference.paged_kv.pool import KVLayout, KVPool
-from inference.runner.attention import INTERFACE_NAME, TorchAttention, paged_attention_forward
+from inference.runner.attention import INTERFACE_NAME, HeldPass, TorchAttention, hold_passes, paged_attention_forward
 from inference.runner.fusions import one_block
 from inference.runner.input_batch import StepInputs
 
@@ -57,7 +57,7 @@ def shape_of_definition(model: nn.Module, num_layers: int) -> KVShape | None:
         with torch.inference_mode():
             model(input_ids=positions[None], position_ids=positions[None], use_cache=False,
                   paged=one_block(_FIRST_TOKENS, positions.device), paged_backend=calls)  # fmt: skip
-    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError):
+    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError, _NotHandedOn):
         return None  # the loaded model will show whether that matters
     return calls.shape(num_layers)
 
@@ -73,12 +73,20 @@ def probe(model: nn.Module, num_layers: int, longest: int) -> KVShape:
         expected = _run(model, "eager", input_ids)
         first = one_block(_FIRST_TOKENS, device)
         second = one_block(_MORE_TOKENS, device, first=_FIRST_TOKENS)
-        _run(model, _PROBE_NAME, input_ids[:_FIRST_TOKENS], first, calls)
+        try:
+            _run(model, _PROBE_NAME, input_ids[:_FIRST_TOKENS], first, calls)
+        except _NotHandedOn:
+            hold_passes(model)
+            _run(model, _PROBE_NAME, input_ids[:_FIRST_TOKENS], first, calls)
         shape = calls.shape(num_layers)
         got = _run(model, _PROBE_NAME, input_ids[_FIRST_TOKENS:], second, calls)
     _compare(type(model).__name__, got, expected[_FIRST_TOKENS:], _TOLERANCES[embedding.dtype])
     cast(Any, model).set_attn_implementation(INTERFACE_NAME)
     return shape
+
+
+class _NotHandedOn(Exception):
+    """An attention module is not given what the model was called with."""
 
 
 class _Calls:
@@ -151,9 +159,11 @@ def _probed_attention_forward(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: object,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
-    if "paged_backend" not in options:
-        raise TypeError(f"{type(module).__name__} is not given what the model is called with")
-    cast(_Calls, options["paged_backend"]).note(module, query, key, value, options | {"mask": attention_mask})
+    held = getattr(module, "held_pass", None)
+    calls = held.paged_backend if isinstance(held, HeldPass) else options.get("paged_backend")
+    if calls is None:
+        raise _NotHandedOn
+    cast(_Calls, calls).note(module, query, key, value, options | {"mask": attention_mask})
     return paged_attention_forward(module, query, key, value, attention_mask, **options)
 
 

@@ -30,7 +30,7 @@ pytestmark = [
 BLOCK = 16
 MAX_LEN = 128
 LENGTHS = (70, 5, 33)  # tokens of each row before its last, which is decoded
-FAMILIES = ("phi3", "phi3_partial_rotary", "gemma2", "gemma3", "granite", "olmo2", "smollm3", "gpt_neox", "cohere2")
+FAMILIES = ("phi3", "phi3_partial_rotary", "gemma2", "gemma3", "granite", "olmo2", "smollm3", "stablelm", "cohere2")
 
 
 def _pool_and_table(config):

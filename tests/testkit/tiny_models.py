@@ -71,6 +71,7 @@ UNFUSED_CONFIGS: dict[str, dict[str, Any]] = {
         "model_type": "cohere2", "sliding_window": 16,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
+    "stablelm": {"model_type": "stablelm"},  # its layers do not hand keyword arguments on to attention
     "mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
 }
 OTHER_CONFIGS = UNFUSED_CONFIGS | {"phi3_longrope": _LONGROPE}

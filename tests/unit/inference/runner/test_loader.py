@@ -34,7 +34,6 @@ REFUSED = {
         "its keys have 24 dimensions and its values 16",
     ),
     "diffllama": (_TINY | {"head_dim": 8}, "more than once a pass"),
-    "stablelm": (_TINY, "not given what the model is called with"),
     "doge": (_TINY | {"head_dim": 8}, "masks attention in a way of its own"),
 }  # fmt: skip
 

@@ -5,15 +5,17 @@ The engine itself is another process (inference.engine_client); this module know
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol
 
 from gateway.errors import EngineDown, InternalError, InvalidRequest, from_inference
 from gateway.past_reasoning import PastReasoning
+from gateway.protocols.fields import named
 from gateway.system_messages import SystemMessages
+from gateway.template_input import PARAM, is_long, template_messages, usable_arguments
+from gateway.threads import in_thread_if
 from gateway.types import (
     ChatMessage,
     ChatTurn,
@@ -29,7 +31,7 @@ from gateway.types import (
     ToolUse,
     Turn,
 )
-from inference.errors import InferenceError
+from inference.errors import ContextLengthExceeded, InferenceError
 from inference.tokenizer import IncrementalDetokenizer, Tokenizer
 from inference.types import TokenChunk, TokenLogprobs, TurnRequest
 from stream_parser.dialect import Dialect
@@ -39,11 +41,10 @@ log = logging.getLogger("headrace.model_backend")
 # Rendering and tokenising this much text takes about a millisecond; more of it moves to a thread.
 _INLINE_CHARS = 4_000
 _PROMPT_TAIL_CHARS = 4_096
+_MAX_NAMED = 8
 # Stands where an answer was. Letters only: no template and no tokenizer changes them.
 _MARK = "HeadraceAnswerGoesHere"
 _MARK_ARGUMENTS = f'{{"mark": "{_MARK}"}}'
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
 class Tokens(Protocol):
@@ -79,12 +80,16 @@ class ModelPrompt(Prepared):
 
 
 class ModelBackend:
-    """dialect: how the model writes calls and reasoning; its parser reads special tokens by id."""
+    """dialect: how the model writes calls and reasoning; its parser reads special tokens by id. max_chars_per_token: of
+    the tokenizer; with it, texts that cannot fit into the context are refused without being tokenised."""
 
-    def __init__(self, tokenizer: Tokenizer, engine: Engine, dialect: str | Dialect) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, engine: Engine, dialect: str | Dialect, max_chars_per_token: int | None = None
+    ) -> None:
         self._tokenizer = tokenizer
         self._systems = SystemMessages(PastReasoning(tokenizer.render_chat).render)
         self._engine = engine
+        self._max_chars_per_token = max_chars_per_token
         self._dialect = dialect
         self._special_ids = frozenset(tokenizer.special_tokens.values())
 
@@ -115,7 +120,7 @@ class ModelBackend:
         if isinstance(turn, CompletionTurn):
             return tuple([await self._prepare_prompt(turn, turn_id, i) for i in range(len(turn.prompts))])
         tools = () if turn.tool_choice == "none" else turn.tools
-        text, token_ids = await _maybe_in_thread(_num_chars(turn), self._render, turn, tools)
+        text, token_ids = await in_thread_if(is_long(turn, tools, _INLINE_CHARS), self._render, turn, tools, True)
         return (
             ModelPrompt(
                 turn_id=turn_id,
@@ -137,11 +142,14 @@ class ModelBackend:
         prompt = turn.prompts[index]
         if isinstance(prompt, str):
             text = prompt
-            encoded = await _maybe_in_thread(len(prompt), self._encode, prompt, turn.add_special_tokens)
+            self._check_fits(len(prompt))
+            is_long = len(prompt) > _INLINE_CHARS
+            encoded = await in_thread_if(is_long, self._encode, prompt, turn.add_special_tokens)
             token_ids = tuple(encoded)
         else:
             token_ids = prompt
-            text = self._tokenizer.decode(prompt) if turn.echo else ""
+            is_long = len(prompt) > _INLINE_CHARS
+            text = await in_thread_if(is_long, self._tokenizer.decode, prompt) if turn.echo else ""
         part_id = turn_id if index == 0 else f"{turn_id}.{index}"
         return ModelPrompt(
             turn_id=part_id,
@@ -157,7 +165,10 @@ class ModelBackend:
             hidden_ids=self._special_ids if turn.skip_special_tokens else frozenset(),
         )
 
-    def _render(self, turn: ChatTurn, tools: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
+    def _render(
+        self, turn: ChatTurn, tools: Sequence[Mapping[str, Any]], must_fit: bool = False
+    ) -> tuple[str, list[int]]:
+        """must_fit: raises InvalidRequest for what is certainly too long for the model."""
         past = turn.continues
         if past is not None and past.token_ids:
             rest = self._render_rest(turn, tools, past)
@@ -165,7 +176,18 @@ class ModelBackend:
                 return rest, [*past.token_ids, *self._tokenizer.encode(rest)]
             log.warning("this model's template does not show where an answer ends: a session is rendered anew")
         text = self._render_text(turn, tools)
+        if must_fit:
+            self._check_fits(len(text))
         return text, self._tokenizer.encode(text)
+
+    def _check_fits(self, num_chars: int) -> None:
+        info = self._engine.info
+        if info is None or self._max_chars_per_token is None:
+            return
+        num_tokens = num_chars // self._max_chars_per_token
+        if num_tokens >= info.max_model_len:
+            error = ContextLengthExceeded(num_tokens, info.max_model_len, info.context_bound, is_at_least=True)
+            raise from_inference(error)
 
     def _render_rest(self, turn: ChatTurn, tools: Sequence[Mapping[str, Any]], past: Continuation) -> str | None:
         """What the template puts after the session's last answer; None where that cannot be told.
@@ -189,15 +211,30 @@ class ModelBackend:
     def _render_text(self, turn: ChatTurn, tools: Sequence[Mapping[str, Any]]) -> str:
         """Templates are programs that run on the client's input, so what breaks in one is the client's doing."""
         messages = template_messages(turn.messages)
+        arguments = usable_arguments(turn.template_kwargs)
         try:
-            return self._systems.render(messages, tools or None, turn.template_kwargs) + turn.prefill
+            return self._systems.render(messages, tools or None, arguments) + turn.prefill
         except InferenceError as error:
-            raise from_inference(error) from error
+            raise self._blamed(error, messages, tools, arguments) from error
         except RecursionError as error:
             raise InvalidRequest("messages", "Something in these messages is nested too deeply to render.") from error
         except (ArithmeticError, LookupError, TypeError) as error:
-            # A template argument that clashes with one of ours, or of a kind that the template does not expect.
-            raise InvalidRequest("chat_template_kwargs", f"The chat template cannot take these: {error}.") from error
+            # A template argument of a kind that the template does not expect.
+            raise InvalidRequest(PARAM, f"The chat template cannot take these: {error}.") from error
+
+    def _blamed(
+        self, error: InferenceError, messages: Sequence[Mapping[str, Any]], tools: Any, arguments: Mapping[str, Any]
+    ) -> Exception:
+        """The arguments are at fault where the template takes the same messages without them."""
+        if arguments:
+            try:
+                self._systems.render(messages, tools or None, {})
+            except (InferenceError, ArithmeticError, LookupError, TypeError):
+                pass
+            else:
+                names = ", ".join(map(named, list(arguments)[:_MAX_NAMED]))
+                return InvalidRequest(PARAM, f"{error}. It takes them without {names}.")
+        return from_inference(error)
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
@@ -215,11 +252,11 @@ class ModelBackend:
 
     async def tokenize(self, turn: Turn) -> list[int]:
         if isinstance(turn, ChatTurn):
-            _, token_ids = await _maybe_in_thread(_num_chars(turn), self._render, turn, turn.tools)
+            _, token_ids = await in_thread_if(is_long(turn, turn.tools, _INLINE_CHARS), self._render, turn, turn.tools)
             return token_ids
         prompt = turn.prompts[0]
         assert isinstance(prompt, str)
-        return await _maybe_in_thread(len(prompt), self._encode, prompt, turn.add_special_tokens)
+        return await in_thread_if(len(prompt) > _INLINE_CHARS, self._encode, prompt, turn.add_special_tokens)
 
     def detokenize(self, token_ids: list[int]) -> str:
         size = None if self._engine.info is None else self._engine.info.vocab_size
@@ -304,41 +341,6 @@ class ModelPieces:
         return "".join(texts), tuple(found)
 
 
-def template_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Messages as chat templates expect them (Transformers' chat templating guide, 2026-11)."""
-    tool_names = {use.id: use.name for message in messages for use in message.tool_uses}
-    return [_template_message(message, tool_names) for message in messages]
-
-
-def _template_message(message: ChatMessage, tool_names: Mapping[str, str]) -> dict[str, Any]:
-    # Templates know no developer role; it is OpenAI's newer name for the system's.
-    role = "system" if message.role == "developer" else message.role
-    fields: dict[str, Any] = {"role": role, "content": message.content}
-    if message.reasoning is not None:
-        fields["reasoning_content"] = message.reasoning
-    if message.tool_uses:
-        fields["tool_calls"] = [
-            {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": use.arguments}}
-            for use in message.tool_uses
-        ]
-    if message.tool_call_id is not None:
-        fields["tool_call_id"] = message.tool_call_id
-    name = message.name or tool_names.get(message.tool_call_id or "")
-    if name is not None:
-        fields["name"] = name
-    return fields
-
-
 def _engine_params(params: SamplingParams) -> SamplingParams:
     """The engine reads a prompt only to write at least one token after it."""
     return replace(params, max_tokens=1, min_tokens=0) if params.max_tokens == 0 else params
-
-
-def _num_chars(turn: ChatTurn) -> int:
-    return sum(len(message.content) for message in turn.messages) + 500 * len(turn.tools)
-
-
-async def _maybe_in_thread(num_chars: int, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-    if num_chars <= _INLINE_CHARS:
-        return function(*args, **kwargs)
-    return await asyncio.to_thread(function, *args, **kwargs)

@@ -65,7 +65,8 @@ def build_backend(options: ServeOptions) -> Loaded:
     engine = EngineClient(config)
     named = options.dialect or source.dialect
     dialect = DIALECTS[named] if named else _detect_dialect(tokenizer)
-    return Loaded(ModelBackend(tokenizer, engine, dialect), source.name, engine)
+    backend = ModelBackend(tokenizer, engine, dialect, tokenizer.max_chars_per_token)
+    return Loaded(backend, source.name, engine)
 
 
 def _detect_dialect(tokenizer: Tokenizer) -> Dialect:

@@ -25,15 +25,21 @@ class InvalidTurn(InferenceError):
 
 
 class ContextLengthExceeded(InvalidTurn):
-    """The prompt leaves no room for an answer: `num_prompt_tokens` against `max_model_len` (both in tokens)."""
+    """The prompt leaves no room for an answer: `num_prompt_tokens` against `max_model_len` (both in tokens).
 
-    def __init__(self, num_prompt_tokens: int, max_model_len: int, bound: ContextBound = "model") -> None:
+    is_at_least: the prompt is so long that it was not counted to its end.
+    """
+
+    def __init__(
+        self, num_prompt_tokens: int, max_model_len: int, bound: ContextBound = "model", *, is_at_least: bool = False
+    ) -> None:
         self.num_prompt_tokens = num_prompt_tokens
         self.max_model_len = max_model_len
+        at_least = "at least " if is_at_least else ""
         super().__init__(
             "messages",
-            f"This model's maximum context length is {max_model_len} tokens, but the prompt has {num_prompt_tokens} "
-            f"tokens: the request exceeds the context window. {_REMEDIES[bound]} "
+            f"This model's maximum context length is {max_model_len} tokens, but the prompt has "
+            f"{at_least}{num_prompt_tokens} tokens: the request exceeds the context window. {_REMEDIES[bound]} "
             f"(prompt is too long: {num_prompt_tokens} tokens > {max_model_len} maximum).",
         )
 

@@ -12,6 +12,7 @@ import tokenizers
 
 from inference.chat_template import DEFAULT_TEMPLATE, ChatTemplate, Message
 from inference.errors import ModelLoadError
+from inference.token_lengths import max_chars_per_token
 
 
 class IncrementalDetokenizer(Protocol):
@@ -28,12 +29,16 @@ class IncrementalDetokenizer(Protocol):
 
 
 class Tokenizer(Protocol):
-    """What the gateway needs of a model's tokenizer. Thread-safe."""
+    """What the gateway needs of a model's tokenizer. Thread-safe.
+
+    max_chars_per_token: of the text that one token stands for; None where that is not certain.
+    """
 
     chat_template: str | None
     response_template: Mapping[str, Any] | None  # how a checkpoint says its answers are written, if it does
     vocab: Mapping[str, int]
     special_tokens: Mapping[str, int]
+    max_chars_per_token: int | None
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]: ...
 
@@ -62,7 +67,9 @@ class CheckpointTokenizer:
             token.content: token_id for token_id, token in added.items() if token.special
         }
         literals = {token_id: token.content.encode() for token_id, token in added.items()}
-        self._token_bytes = _byte_level_table(self.vocab, literals) if _is_byte_level(backend) else None
+        described = json.loads(backend.to_str())
+        self.max_chars_per_token = max_chars_per_token(described)
+        self._token_bytes = _byte_level_table(self.vocab, literals) if _is_byte_level(described) else None
 
     @classmethod
     def from_folder(cls, folder: Path) -> CheckpointTokenizer:
@@ -75,7 +82,9 @@ class CheckpointTokenizer:
         return cls(tokenizers.Tokenizer.from_file(str(path)), config, _read_template(folder, config))
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # The same ids as encode()'s, without their offsets; and only the batch call lets other threads run meanwhile.
+        [encoding] = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoding.ids
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -155,6 +164,7 @@ class SyntheticTokenizer:
         self.response_template: Mapping[str, Any] | None = None
         self.vocab: Mapping[str, int] = {}
         self.special_tokens: Mapping[str, int] = {}
+        self.max_chars_per_token: int | None = 1
         self._vocab_size = vocab_size
         self._template = ChatTemplate(DEFAULT_TEMPLATE, {})
 
@@ -215,8 +225,8 @@ def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     return tokens
 
 
-def _is_byte_level(backend: tokenizers.Tokenizer) -> bool:
-    decoder = json.loads(backend.to_str()).get("decoder") or {}
+def _is_byte_level(described: Mapping[str, Any]) -> bool:
+    decoder = described.get("decoder") or {}
     kinds = [part["type"] for part in decoder.get("decoders", [decoder]) if "type" in part]
     return kinds == ["ByteLevel"]
 

@@ -81,6 +81,75 @@ async def test_template_arguments_that_clash_with_ours_are_the_clients_error():
     assert caught.value.param == "chat_template_kwargs"
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("messages", "as messages"),
+        ("tools", "as tools"),
+        ("documents", "into a message"),
+        ("add_generation_prompt", "Leave it out"),
+        ("bos_token", "Leave it out"),
+        ("self", "another name"),
+        ("raise_exception", "Leave it out"),
+    ],
+)
+async def test_a_template_argument_that_is_the_server_s_is_named_with_what_helps(name, remedy):
+    turn = decode_chat(chat_body(chat_template_kwargs={"enable_thinking": True, name: []}))
+    with pytest.raises(InvalidRequest) as caught:
+        await model_backend(FakeEngine()).prepare(turn, "t")
+    assert caught.value.param == "chat_template_kwargs"
+    assert f"'{name}'" in caught.value.message
+    assert remedy in caught.value.message
+    assert "multiple values" not in caught.value.message
+
+
+async def test_what_happens_anyway_may_be_asked_for():
+    tokenizer = ByteTokenizer()
+    turn = decode_chat(chat_body(chat_template_kwargs={"add_generation_prompt": True, "a": 1}))
+    await model_backend(FakeEngine(), tokenizer).prepare(turn, "t")
+    assert tokenizer.rendered[-1][2] == {"a": 1}
+
+
+async def test_an_argument_that_the_template_cannot_take_is_blamed_and_not_the_messages():
+    class Picky(ByteTokenizer):
+        def render_chat(self, messages, tools=None, **variables):
+            if variables:
+                raise InvalidTurn("messages", "The model's chat template refuses these messages: no 'loud'")
+            return super().render_chat(messages, tools)
+
+    backend = model_backend(FakeEngine(), Picky())
+    with pytest.raises(InvalidRequest, match=r"no 'loud'.*without voice") as caught:
+        await backend.prepare(decode_chat(chat_body(chat_template_kwargs={"voice": "loud"})), "t")
+    assert caught.value.param == "chat_template_kwargs"
+    await backend.prepare(decode_chat(chat_body()), "t")
+
+
+@pytest.mark.parametrize("num_tokens", [999, 1000])
+async def test_a_text_that_cannot_fit_is_refused_without_being_tokenised(num_tokens):
+    """The engine's context is 1000 tokens, of which the answer needs one; a token here has three bytes at most."""
+
+    class Counting(ByteTokenizer):
+        num_encoded = 0
+
+        def encode(self, text, *, add_special_tokens=False):
+            Counting.num_encoded += len(text)
+            return super().encode(text)[::3]
+
+    backend = ModelBackend(Counting(), FakeEngine(), "hermes", max_chars_per_token=3)
+    text = "x" * (3 * num_tokens)
+    turns = [decode_completion({"prompt": text}), decode_chat(chat_body(text))]
+    if num_tokens < 1000:
+        assert [prompt.num_prompt_tokens for prompt in await backend.prepare(turns[0], "t")] == [999]
+        return
+    for turn in turns:
+        with pytest.raises(InvalidRequest, match="at least 10") as caught:
+            await backend.prepare(turn, "t")
+        assert caught.value.code == "context_length_exceeded"
+        assert "1000" in caught.value.message
+    assert Counting.num_encoded == 0
+    assert len(await backend.tokenize(turns[1])) > 1000, "counting has no limit"
+
+
 @pytest.mark.parametrize("error", [RecursionError("deep"), IndexError("no such item"), ZeroDivisionError()])
 async def test_what_breaks_while_rendering_is_the_clients_doing(error):
     class Breaking(ByteTokenizer):

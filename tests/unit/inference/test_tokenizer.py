@@ -2,9 +2,10 @@
 
 import json
 import random
+import threading
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from inference.errors import InvalidTurn, ModelLoadError
 from inference.tokenizer import ByteDetokenizer, CheckpointTokenizer, SyntheticTokenizer, WindowDetokenizer
@@ -111,9 +112,16 @@ def test_vocabulary_special_tokens_and_template_come_from_the_folder(folder):
 
 def test_a_template_file_wins_and_a_list_of_templates_gives_its_default(folder):
     config = folder / "tokenizer_config.json"
-    config.write_text(json.dumps({"chat_template": [
-        {"name": "rag", "template": "rag"}, {"name": "default", "template": "the default"},
-    ]}))
+    config.write_text(
+        json.dumps(
+            {
+                "chat_template": [
+                    {"name": "rag", "template": "rag"},
+                    {"name": "default", "template": "the default"},
+                ]
+            }
+        )
+    )
     assert CheckpointTokenizer.from_folder(folder).render_chat([]) == "the default"
     (folder / "chat_template.jinja").write_text("from the file")
     assert CheckpointTokenizer.from_folder(folder).render_chat([]) == "from the file"
@@ -135,3 +143,96 @@ def test_a_templates_refusal_is_the_requests_fault(folder):
     (folder / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
     with pytest.raises(InvalidTurn, match="roles must alternate"):
         CheckpointTokenizer.from_folder(folder).render_chat([{"role": "user", "content": "x"}])
+
+
+def _with_post_processor(tokenizer):
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|im_start|> $A <|im_end|>", special_tokens=[(name, tokenizer.token_to_id(name)) for name in ENDS]
+    )
+    return tokenizer
+
+
+ENDS = ("<|im_start|>", "<|im_end|>")
+HARD = [*TEXTS, "<tool_call>" * 20, "<|im_end|><|im_start|> <tool_call>x", "x" * 5000, "\n" * 3000, "é\u0301\u0000"]
+
+
+@pytest.mark.parametrize("add_special_tokens", [False, True])
+@pytest.mark.parametrize("make", [_byte_level, lambda: _with_post_processor(_byte_level()), _sentencepiece_like])
+def test_ids_are_those_of_the_library_s_own_encode(make, add_special_tokens):
+    backend = make()
+    tokenizer = CheckpointTokenizer(backend, {}, None)
+    for text in HARD:
+        ids = tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        assert ids == backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+
+def test_other_threads_run_while_a_long_text_is_tokenised():
+    """Audit of 2026-11-30: one long prompt froze every stream, since the library held the interpreter meanwhile."""
+    tokenizer = CheckpointTokenizer(_byte_level(), {}, None)
+    num_turns = 0
+    is_over = threading.Event()
+
+    def count():
+        nonlocal num_turns
+        while not is_over.is_set():
+            num_turns += 1
+            is_over.wait(0.0001)
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    before = num_turns
+    tokenizer.encode("Hello, wörld! " * 20_000)
+    after = num_turns
+    is_over.set()
+    counter.join()
+    assert after - before > 20
+
+
+@pytest.mark.parametrize("make", [_byte_level, _sentencepiece_like])
+def test_no_token_stands_for_more_characters_than_the_tokenizer_says(make):
+    tokenizer = CheckpointTokenizer(make(), {}, None)
+    for text in HARD:
+        assert len(text) <= len(tokenizer.encode(text)) * tokenizer.max_chars_per_token
+
+
+def test_composed_characters_count_for_what_they_were_composed_of():
+    backend = _byte_level()
+    backend.normalizer = normalizers.Sequence([normalizers.NFC()])
+    tokenizer = CheckpointTokenizer(backend, {}, None)
+    plain = CheckpointTokenizer(_byte_level(), {}, None)
+    assert tokenizer.max_chars_per_token == 4 * plain.max_chars_per_token
+
+
+def _lowercase(backend):
+    backend.normalizer = normalizers.Lowercase()
+
+
+def _shrinking(backend):
+    backend.normalizer = normalizers.Replace("  ", " ")
+
+
+def _splitting_blanks_off(backend):
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+
+
+def _removing(backend):
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(" ", "removed"), pre_tokenizers.ByteLevel(use_regex=False)]
+    )
+
+
+def _greedy_token(backend):
+    backend.add_special_tokens([AddedToken("<|x|>", lstrip=True, special=True)])
+
+
+def _without_bytes(backend):
+    backend.decoder = decoders.BPEDecoder()
+
+
+@pytest.mark.parametrize(
+    "change", [_lowercase, _shrinking, _splitting_blanks_off, _removing, _greedy_token, _without_bytes]
+)
+def test_where_a_token_may_swallow_any_text_no_bound_is_claimed(change):
+    backend = _byte_level()
+    change(backend)
+    assert CheckpointTokenizer(backend, {}, None).max_chars_per_token is None

@@ -159,6 +159,11 @@ class Stream:
             if self.on_wake is not None and len(self._ready) == 1:
                 self.on_wake()
 
+    def reader_moved(self) -> None:
+        """The socket is slow, and takes what is written to it all the same: its turns are given time."""
+        for channel in self._channels.values():
+            channel.outbox.reader_moved()
+
     @property
     def has_frames(self) -> bool:
         return bool(self._ready)

@@ -17,6 +17,7 @@ from gateway import __version__
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.frame_socket import LOST, FrameSocket, frame_socket
 from gateway.mux import Stream
+from gateway.peer import WriteWatch
 from gateway.protocols import native
 from gateway.protocols.native_codec import Codec, negotiate
 from gateway.service import Service
@@ -202,6 +203,8 @@ class NativeConnection:
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
+        patience_s = self.config.slow_reader_timeout_s
+        watch = WriteWatch(self._socket, patience_s, lambda: self._stream.reader_moved(), None)
         try:
             written_s = 0.0
             while True:
@@ -212,7 +215,8 @@ class NativeConnection:
                 self._wake.clear()
                 while frames := self._next_batch():
                     self._is_writing = True
-                    await self._socket.send_frames(frames, self._codec.is_text)
+                    with watch:
+                        await self._socket.send_frames(frames, self._codec.is_text)
                     self._is_writing = False
                 written_s = loop.time()
         except OSError:
@@ -222,6 +226,7 @@ class NativeConnection:
             log.exception("the writer of a connection failed")
             await self._close(1011)
         finally:
+            watch.close()
             self._is_deaf = True
             self._control_room.set()
 

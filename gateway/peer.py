@@ -109,11 +109,15 @@ class WriteWatch:
 
     on_progress: the client has taken something of what is being written. on_stuck: it has taken nothing for
     `patience_s` and up to a quarter more; what is written is then let out, or the writing task cancelled (is_cut) where
-    the server cannot do that. Make it in the writing task, and close it.
+    the server cannot do that. None: whoever is stuck is waited for. Make it in the writing task, and close it.
     """
 
     def __init__(
-        self, peer: Peer, patience_s: float, on_progress: Callable[[], object], on_stuck: Callable[[], object]
+        self,
+        peer: Peer,
+        patience_s: float,
+        on_progress: Callable[[], object],
+        on_stuck: Callable[[], object] | None,
     ) -> None:
         self.is_stuck = False
         self.is_cut = False
@@ -144,16 +148,16 @@ class WriteWatch:
         if self._is_writing and self._num_unread_bytes < before:
             self._num_vain_looks = 0
             self._on_progress()
-        elif self._is_writing:
+        elif self._is_writing and self._on_stuck is not None:
             self._num_vain_looks += 1
             if self._num_vain_looks > _NUM_LOOKS:
-                self._give_up()
+                self._give_up(self._on_stuck)
                 return
         self._timer = self._loop.call_later(self._patience_s / _NUM_LOOKS, self._look)
 
-    def _give_up(self) -> None:
+    def _give_up(self, on_stuck: Callable[[], object]) -> None:
         self.is_stuck = True
-        self._on_stuck()
+        on_stuck()
         if not self._peer.let_out():
             self.is_cut = True
             assert self._task is not None

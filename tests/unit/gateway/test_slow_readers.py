@@ -41,7 +41,7 @@ SMALL = 16_384
 # Emptying the buffers takes the slow readers here longer than this.
 IMPATIENT = {"slow_reader_timeout_s": 0.05, "max_pending_chars": 50_000}
 HANDSHAKE = (
-    b"GET /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 )
 LAST_CHUNK = b"\r\n0\r\n\r\n"
@@ -121,26 +121,32 @@ async def test_clients_that_read_slowly_but_steadily_get_everything():
             await asyncio.sleep(0.005)
 
     async with running_gateway(saying(160_000), SMALL, **IMPATIENT) as gateway, readers(gateway, PATHS) as opened:
-        on_socket = await asking_on_a_socket(gateway)
+        responses = await asking_on_a_socket(gateway, "/v1/responses", {"type": "response.create", "input": "big"})
+        create = {"type": "turn.create", "turn": "a", "messages": MESSAGES}
+        native = await asking_on_a_socket(gateway, "/v1/stream", create)
         over_http = [read_slowly(reader, lambda reader: reader.is_at_end) for reader in opened.values()]
-        await asyncio.gather(*over_http, read_slowly(on_socket, has_completed))
-        on_socket.close()
+        await asyncio.gather(*over_http, read_slowly(responses, has_completed), read_slowly(native, is_done))
+        responses.close()
+        native.close()
         assert not [path for path, reader in opened.items() if not reader.last_event.startswith(ENDS[path])]
         assert not gateway.app.metrics.num_failures_by_code
 
 
-async def asking_on_a_socket(gateway):
+async def asking_on_a_socket(gateway, path, create):
     reader = Reader(gateway)
     await reader.connect()
-    await reader.send(HANDSHAKE)
+    await reader.send(b"GET %b %b" % (path.encode(), HANDSHAKE))
     await reader.read(4000)
-    create = json.dumps({"type": "response.create", "input": "big"}).encode()
-    await reader.send(Frame(Opcode.TEXT, create).serialize(mask=True))
+    await reader.send(Frame(Opcode.TEXT, json.dumps(create).encode()).serialize(mask=True))
     return reader
 
 
 def has_completed(reader):
     return b'"type":"response.completed"' in reader.received and reader.received.endswith(b"}}")
+
+
+def is_done(reader):
+    return b'"type":"turn.done"' in reader.received or b'"type":"turn.error"' in reader.received
 
 
 async def test_a_stream_whose_client_stopped_reading_ends_with_an_error_for_when_it_reads_on(caplog):

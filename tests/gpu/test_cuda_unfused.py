@@ -14,11 +14,11 @@ from transformers import AutoModelForCausalLM
 triton = pytest.importorskip("triton")
 
 from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
-from inference.runner.attention import INTERFACE_NAME  # noqa: E402
 from inference.runner.cuda_model import PackedTokens  # noqa: E402
 from inference.runner.cuda_unfused import UnfusedModel  # noqa: E402
 from inference.runner.kernels.attention import PagedAttention, tiles_of  # noqa: E402
 from inference.runner.kernels.rows import gather_rows  # noqa: E402
+from inference.runner.probe import probe  # noqa: E402
 from tests.testkit.tiny_models import VOCAB, save_tiny_model  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -62,7 +62,7 @@ def test_packed_prefills_and_decode_rows_give_transformers_logits(name, tmp_path
     reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     reference = reference.to(DEVICE)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(DEVICE)
-    model.set_attn_implementation(INTERFACE_NAME)
+    probe(model, model.config.num_hidden_layers, 512)  # sets it to run through the pages
     prompts = [torch.randint(3, VOCAB, (length + 1,)).tolist() for length in LENGTHS]
     expected = [reference(torch.tensor([prompt], device=DEVICE)).logits[0] for prompt in prompts]
 

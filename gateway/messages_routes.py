@@ -9,7 +9,7 @@ from gateway.header_text import estimate_headers
 from gateway.protocols.anthropic_decode import decode_count_tokens
 from gateway.protocols.anthropic_messages import VERSION_HEADER, model_object, models_body
 from gateway.protocols.frames import dumps
-from gateway.protocols.json_body import parse_object
+from gateway.request_body import read_request
 from gateway.service import Service
 
 
@@ -19,7 +19,7 @@ def speaks_messages(headers: Headers) -> bool:
 
 
 async def count_tokens(service: Service, exchange: Exchange) -> None:
-    turn = decode_count_tokens(parse_object(await exchange.read_body(service.config.max_body_bytes)))
+    turn = await read_request(exchange, service.config.max_body_bytes, decode_count_tokens)
     service.runner.models.resolve(turn.model)
     count = await service.backend.count_tokens(turn)
     await exchange.respond(200, dumps({"input_tokens": count.num_tokens}), estimate_headers(count))

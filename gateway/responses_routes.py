@@ -14,9 +14,9 @@ from gateway.header_text import estimate_headers, warning_headers
 from gateway.peer import WriteWatch, part_from
 from gateway.protocols.fields import shown
 from gateway.protocols.frames import Frame, dumps, sse
-from gateway.protocols.json_body import parse_object
 from gateway.protocols.responses_compact import compaction_body
 from gateway.protocols.responses_request import PATH, ResponsesRequest, decode_request
+from gateway.request_body import read_request
 from gateway.responses_background import BackgroundResponse, EventLog
 from gateway.responses_store import StoredResponse
 from gateway.responses_turns import (
@@ -24,7 +24,7 @@ from gateway.responses_turns import (
     Recorder,
     as_responses_error,
     context_of,
-    open_response,
+    open_response_aside,
     remember,
     stored_entry,
     whole_answer,
@@ -45,13 +45,14 @@ _BATCH_BYTES = 64 * 1024
 async def create(service: Service, exchange: Exchange) -> None:
     request = await _read_request(service, exchange)
     try:
-        await _answer(service, exchange, open_response(service, key_owner(exchange.headers), request))
+        response = await open_response_aside(service, key_owner(exchange.headers), request)
+        await _answer(service, exchange, response)
     except GatewayError as error:
         raise as_responses_error(error) from None
 
 
 async def _read_request(service: Service, exchange: Exchange) -> ResponsesRequest:
-    return decode_request(parse_object(await exchange.read_body(service.config.max_body_bytes)))
+    return await read_request(exchange, service.config.max_body_bytes, decode_request)
 
 
 async def _answer(service: Service, exchange: Exchange, response: OpenResponse) -> None:
@@ -292,7 +293,7 @@ def _entry(service: Service, exchange: Exchange) -> StoredResponse:
 async def count_input_tokens(service: Service, exchange: Exchange) -> None:
     request = await _read_request(service, exchange)
     try:
-        response = open_response(service, key_owner(exchange.headers), request)
+        response = await open_response_aside(service, key_owner(exchange.headers), request)
         count = await service.backend.count_tokens(response.turn.chat)
     except GatewayError as error:
         raise as_responses_error(error) from None
@@ -302,7 +303,7 @@ async def count_input_tokens(service: Service, exchange: Exchange) -> None:
 
 async def compact(service: Service, exchange: Exchange) -> None:
     request = await _read_request(service, exchange)
-    response = open_response(service, key_owner(exchange.headers), request)
+    response = await open_response_aside(service, key_owner(exchange.headers), request)
     history = response.parent.chain() if response.parent is not None else []
     await exchange.respond(200, compaction_body(response.labels, [*history, *response.turn.items]))
 

@@ -24,6 +24,7 @@ from gateway.protocols.responses_request import (
 )
 from gateway.responses_store import Context, Finished, ResponseStore, Source, StoredResponse
 from gateway.service import Service
+from gateway.threads import in_thread_if
 from gateway.types import TurnDone, TurnFailed, TurnItem, TurnStarted, Usage
 
 # What the engine and the chat template call fields of the request.
@@ -32,6 +33,9 @@ _PARAM_NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
 _CAN_BE_PARENT = ("completed", "incomplete")
 # Of a conversation that goes on by previous_response_id, in bodies of the largest size.
 _MAX_CHAIN_BODIES = 4
+# Making messages of as many takes some milliseconds.
+_INLINE_ITEMS = 1_000
+_INLINE_CHAIN_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +60,46 @@ def open_response(
     first_number: int = 0,
 ) -> OpenResponse:
     """Raises InvalidRequest, NotFound. `find_parent` is asked before the store; first_number: of the first event."""
+    return _Opening(service, owner, request, find_parent).open(first_number)
+
+
+async def open_response_aside(service: Service, owner: str, request: ResponsesRequest) -> OpenResponse:
+    """The same; what is long is read beside the event loop."""
+    opening = _Opening(service, owner, request, None)
+    return await in_thread_if(opening.is_long, opening.open)
+
+
+class _Opening:
+    """In two steps: everything that the request refers to, found in the loop's thread; and the turn, made in any."""
+
+    def __init__(self, service: Service, owner: str, request: ResponsesRequest, find_parent: FindParent | None) -> None:
+        self._service, self._owner, self._request = service, owner, request
+        self._parent = _parent_of(service, owner, request, find_parent)
+        self._items = resolve_items(request.input, _item_finder(service.responses, owner, self._parent))
+
+    @property
+    def is_long(self) -> bool:
+        num_chain_bytes = self._parent.num_chain_bytes if self._parent is not None else 0
+        return len(self._items) > _INLINE_ITEMS or num_chain_bytes > _INLINE_CHAIN_BYTES
+
+    def open(self, first_number: int = 0) -> OpenResponse:
+        service, parent = self._service, self._parent
+        turn = build_turn(self._request, parent.chain() if parent is not None else (), self._items)
+        labels = service.runner.labels(turn.chat, ID_PREFIX)
+        encoder = ResponsesEncoder(labels, turn, service.wall_clock, first_number)
+        return OpenResponse(self._owner, labels, turn, parent, encoder)
+
+
+def _parent_of(
+    service: Service, owner: str, request: ResponsesRequest, find_parent: FindParent | None
+) -> Context | None:
     store = service.responses
     parent: Context | None = None
     if request.previous_response_id is not None:
         parent = find_parent(request.previous_response_id) if find_parent is not None else None
         parent = parent or store.parent(owner, request.previous_response_id)
         _check_size(parent, _MAX_CHAIN_BODIES * service.config.max_body_bytes)
-
-    items = resolve_items(request.input, _item_finder(store, owner, parent))
-    turn = build_turn(request, parent.chain() if parent is not None else (), items)
-    labels = service.runner.labels(turn.chat, ID_PREFIX)
-    encoder = ResponsesEncoder(labels, turn, service.wall_clock, first_number)
-    return OpenResponse(owner, labels, turn, parent, encoder)
+    return parent
 
 
 def _item_finder(store: ResponseStore, owner: str, parent: Context | None) -> FindItem:

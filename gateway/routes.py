@@ -15,13 +15,14 @@ from gateway.messages_routes import speaks_messages
 from gateway.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from gateway.protocols.completions import COMPLETIONS
 from gateway.protocols.frames import HttpProtocol, dumps
-from gateway.protocols.json_body import parse_object
 from gateway.protocols.openai_chat import CHAT_BY_REASONING_FIELD, OPENAI_CHAT
 from gateway.protocols.responses_request import PATH as RESPONSES_PATH
 from gateway.protocols.tokenizing import decode_detokenize, decode_tokenize
+from gateway.request_body import read_request
 from gateway.responses_routes import find_responses_route
 from gateway.service import Route, Service
 from gateway.sse import OutboxReader, collect_turn, stream_turn
+from gateway.threads import in_thread_if
 from gateway.types import ServedModel
 
 
@@ -40,8 +41,7 @@ def error_body(protocol: HttpProtocol, error: GatewayError, request_id: str) -> 
 
 async def answer_turn(protocol: HttpProtocol, service: Service, exchange: Exchange) -> None:
     config = service.config
-    body = parse_object(await exchange.read_body(config.max_body_bytes))
-    turn = protocol.decode(body)
+    turn = await read_request(exchange, config.max_body_bytes, protocol.decode)
     labels = service.runner.labels(turn, protocol.id_prefix, exchange.request_id)
 
     reader = OutboxReader(config.max_pending_chars, config.keepalive_s, config.slow_reader_timeout_s)
@@ -105,7 +105,7 @@ async def version(service: Service, exchange: Exchange) -> None:
 
 
 async def tokenize(service: Service, exchange: Exchange) -> None:
-    turn = decode_tokenize(parse_object(await exchange.read_body(service.config.max_body_bytes)))
+    turn = await read_request(exchange, service.config.max_body_bytes, decode_tokenize)
     service.runner.models.resolve(turn.model)
     tokens = await service.backend.tokenize(turn)
     limit = service.backend.max_model_len
@@ -113,11 +113,15 @@ async def tokenize(service: Service, exchange: Exchange) -> None:
 
 
 async def detokenize(service: Service, exchange: Exchange) -> None:
-    request = decode_detokenize(parse_object(await exchange.read_body(service.config.max_body_bytes)))
+    request = await read_request(exchange, service.config.max_body_bytes, decode_detokenize)
     service.runner.models.resolve(request.model)
-    await exchange.respond(200, dumps({"prompt": service.backend.detokenize(list(request.tokens))}))
+    is_long = len(request.tokens) > _INLINE_TOKENS
+    prompt = await in_thread_if(is_long, service.backend.detokenize, list(request.tokens))
+    await exchange.respond(200, dumps({"prompt": prompt}))
 
 
+# Looking this many up takes some milliseconds.
+_INLINE_TOKENS = 20_000
 _PROTOCOLS = (COMPLETIONS, ANTHROPIC_MESSAGES)
 
 _MODEL_PREFIX = "/v1/models/"

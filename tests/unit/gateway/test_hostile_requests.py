@@ -1,11 +1,13 @@
 """What one request can do to the server and to the others it serves, over a real server: headers, sizes, time."""
 
 import gzip
+import threading
 
 import httpx
 import pytest
 import pytest_asyncio
 
+from gateway import request_body, responses_turns
 from gateway.scripted import ScriptLine
 from tests.testkit.gateway_kit import running_gateway, scripted
 
@@ -79,3 +81,39 @@ async def test_a_body_that_is_said_to_be_as_it_is_is_read(client):
     body = {"messages": [{"role": "user", "content": "Hi"}]}
     answer = await client.post("/v1/chat/completions", json=body, headers={"content-encoding": "Identity"})
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}] * 10_000}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "x"}] * 10_000}),
+        ("/v1/completions", {"prompt": ["word " * 40_000]}),
+        ("/v1/responses", {"input": [{"role": "user", "content": "x"}] * 10_000, "store": False}),
+        ("/v1/responses/input_tokens", {"input": [{"role": "user", "content": "x"}] * 10_000}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_long_body_is_decoded_beside_the_event_loop(client, monkeypatch, path, body):
+    in_loop, names = threading.current_thread(), set()
+
+    def decoded_by(decode):
+        def run(*args, **options):
+            names.add((decode.__name__, threading.current_thread() is in_loop))
+            return decode(*args, **options)
+
+        return run
+
+    for module, name in ((request_body, "parse_object"), (responses_turns, "build_turn")):
+        monkeypatch.setattr(module, name, decoded_by(getattr(module, name)))
+    assert (await client.post(path, json=body)).status_code == 200
+    assert ("parse_object", False) in names
+    assert not any(is_in_loop for _, is_in_loop in names)
+    names.clear()
+    short = (
+        {**body, "prompt": "x"}
+        if "prompt" in body
+        else {name: value[:2] if isinstance(value, list) else value for name, value in body.items()}
+    )
+    assert (await client.post(path, json=short)).status_code == 200
+    assert all(is_in_loop for _, is_in_loop in names)

@@ -69,31 +69,56 @@ def takes_value(schema: Mapping[str, object] | bool, value: object, bounds: Boun
     return takes(schema_source(schema, bounds), json.dumps(value, ensure_ascii=False))
 
 
+class Kit:
+    """A compiler and what its vocabulary's special tokens are called; `end` ends a turn."""
+
+    def __init__(self, own: GrammarCompiler, special_tokens: Mapping[str, int], end: str) -> None:
+        self.compiler = own
+        self.special_tokens = special_tokens
+        self.end = end
+
+    def allowed(self, matcher: Matcher) -> list[int] | None:
+        """The ids that the mask lets pass; None where there is no mask."""
+        row = np.zeros(self.compiler.vocabulary.mask_words, dtype=np.int32)
+        if not matcher.mask(row):
+            return None
+        bits = np.unpackbits(row.view(np.uint8), bitorder="little")
+        found: list[int] = np.flatnonzero(bits).tolist()
+        return found
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        names = {number: name.encode() for name, number in self.special_tokens.items()}
+        vocabulary = self.compiler.vocabulary
+        parts = [names[token] if token in names else vocabulary.bytes_of(token) for token in tokens]
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def random_walk(self, source: GrammarSource, rng: random.Random, limit: int = 2000) -> str:
+        """What tokens drawn evenly from the masks write, up to the end token, which must come within `limit`."""
+        matcher = self.compiler.matcher(source)
+        tokens: list[int] = []
+        while len(tokens) < limit:
+            choices = self.allowed(matcher)
+            assert choices, f"nothing may follow {self.text_of(tokens)[-200:]!r} {matcher.error}"
+            token = rng.choice(choices)
+            assert matcher.accept(token), self.text_of(tokens)[-200:]
+            if token == self.special_tokens[self.end]:
+                return self.text_of(tokens)
+            tokens.append(token)
+        raise AssertionError(f"no end within {limit} tokens: {self.text_of(tokens)[-200:]!r}")
+
+
+@cache
+def small_kit() -> Kit:
+    return Kit(compiler(), SPECIAL_TOKENS, "<end>")
+
+
 def allowed(matcher: Matcher) -> list[int] | None:
-    """The ids that the mask lets pass; None where there is no mask."""
-    row = np.zeros(vocabulary().mask_words, dtype=np.int32)
-    if not matcher.mask(row):
-        return None
-    bits = np.unpackbits(row.view(np.uint8), bitorder="little")
-    found: list[int] = np.flatnonzero(bits).tolist()
-    return found
+    return small_kit().allowed(matcher)
 
 
 def text_of(tokens: Sequence[int]) -> str:
-    names = {number: name.encode() for name, number in SPECIAL_TOKENS.items()}
-    parts = [names[token] if token in names else vocabulary().bytes_of(token) for token in tokens]
-    return b"".join(parts).decode("utf-8", "replace")
+    return small_kit().text_of(tokens)
 
 
-def random_walk(matcher: Matcher, rng: random.Random, limit: int = 2000) -> str:
-    """What tokens drawn evenly from the masks write, up to the end token, which must come within `limit` of them."""
-    tokens: list[int] = []
-    while len(tokens) < limit:
-        choices = allowed(matcher)
-        assert choices, f"nothing may follow {text_of(tokens)[-200:]!r} {matcher.error}"
-        token = rng.choice(choices)
-        assert matcher.accept(token), text_of(tokens)[-200:]
-        if token == END:
-            return text_of(tokens)
-        tokens.append(token)
-    raise AssertionError(f"no end within {limit} tokens: {text_of(tokens)[-200:]!r}")
+def random_walk(source: GrammarSource, rng: random.Random) -> str:
+    return small_kit().random_walk(source, rng)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -25,7 +26,7 @@ _NEEDED = ("num_hidden_layers", "max_position_embeddings", "vocab_size")
 def read_config(model_dir: Path) -> PreTrainedConfig:
     try:
         config = cast(PreTrainedConfig, AutoConfig.from_pretrained(model_dir, local_files_only=True))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise ModelLoadError(f"{model_dir}: config.json cannot be read as a Transformers model: {error}") from error
     reason = _unsupported(config)
     if reason is not None:
@@ -33,10 +34,14 @@ def read_config(model_dir: Path) -> PreTrainedConfig:
     return config
 
 
-def definition(hf_config: PreTrainedConfig) -> nn.Module:
-    """The model without weights, on the meta device."""
-    with torch.device("meta"):
-        return cast(nn.Module, AutoModelForCausalLM.from_config(deepcopy(hf_config))).eval()
+def definition(hf_config: PreTrainedConfig, model_dir: Path) -> nn.Module:
+    """The model without weights, on the meta device; bfloat16, which every operation takes. Raises ModelLoadError."""
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(deepcopy(hf_config), dtype=torch.bfloat16)
+    except (AttributeError, ImportError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelLoadError(f"{model_dir}: Transformers makes no model of config.json: {error}") from error
+    return cast(nn.Module, model.eval())
 
 
 def load_weights(hf_config: PreTrainedConfig, config: EngineConfig) -> nn.Module:

@@ -71,7 +71,7 @@ def load(config: EngineConfig) -> LoadedModel:
     on_cpu = config.device == "cpu"
     free_bytes = free_kv_bytes(config) if on_cpu else 0
     # What can be said before the weights are read is said then.
-    expected = shape_of_definition(definition(hf_config), text_config.num_hidden_layers)
+    expected = shape_of_definition(definition(hf_config, config.model_dir), text_config.num_hidden_layers)
     if expected is not None and (on_cpu or config.kv_bytes is not None):
         size_kv(longest, config, _kv_layout(expected, config), free_bytes)
 

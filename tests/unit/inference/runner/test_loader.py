@@ -51,9 +51,16 @@ def test_an_architecture_that_needs_more_than_paged_attention_is_refused_with_it
         _random(tmp_path, {"model_type": model_type} | options)
 
 
+def test_a_config_that_makes_no_model_says_so(tmp_path):
+    with pytest.raises(ModelLoadError, match=r"makes no model of config\.json"):
+        _random(tmp_path, tiny_config("llama") | {"hidden_act": "no-such-activation"})
+    with pytest.raises(ModelLoadError, match=r"config\.json cannot be read"):
+        _random(tmp_path, tiny_config("llama") | {"hidden_size": "wide"})
+
+
 def test_what_the_definition_tells_is_refused_before_the_weights_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(loader, "load_weights", lambda *_: pytest.fail("weights are read"))
-    for model_type in ("bert", "deepseek_v3", "diffllama"):
+    for model_type in ("bert", "deepseek_v3", "diffllama", "gpt_oss"):
         with pytest.raises(ModelLoadError, match=REFUSED[model_type][1]):
             _random(tmp_path, {"model_type": model_type} | REFUSED[model_type][0])
     with pytest.raises(ModelLoadError, match="Raise --kv-memory"):

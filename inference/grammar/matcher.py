@@ -45,7 +45,12 @@ class CompiledSource:
         self._prototype = prototype
         self._special = special
         self._lock = threading.Lock()
-        self._overruns: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
+        # Found now, in a thread that compiles, and not when a row waits for its mask.
+        self._overruns = {
+            (number, num_seen): self._find_overruns(trigger, text[num_seen:])
+            for number, (trigger, text) in enumerate(self.triggers)
+            for num_seen in range(1, len(text))
+        }
 
     def start(self) -> LLMatcher | None:
         """The grammar at its beginning."""
@@ -58,12 +63,11 @@ class CompiledSource:
 
     def overruns(self, number: int, num_seen: int) -> npt.NDArray[np.int64]:
         """The tokens that complete a trigger of which `num_seen` bytes are there, and go on against the grammar."""
-        key = (number, num_seen)
-        if key not in self._overruns:
-            trigger, text = self.triggers[number]
-            found = self.vocabulary.longer_than(text[num_seen:])
-            self._overruns[key] = found[~self._allowed(trigger, text[num_seen:], found)] if len(found) else found
-        return self._overruns[key]
+        return self._overruns[number, num_seen]
+
+    def _find_overruns(self, trigger: Trigger, rest: bytes) -> npt.NDArray[np.int64]:
+        found = self.vocabulary.longer_than(rest)
+        return found[~self._allowed(trigger, rest, found)] if len(found) else found
 
     def _allowed(self, trigger: Trigger, rest: bytes, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         lead = self.vocabulary.encode(trigger.lead, self._special)
@@ -285,21 +289,22 @@ class Matcher:
         closing = state.closing[1:]
         if not state.is_thinking:
             opened = any(opener in joined for opener in self._compiled.opens)
-            return replace(state, tail=b"" if opened else tail, is_thinking=opened, closing=self._closing(opened, 0))
+            begun = replace(state, tail=b"" if opened else tail, is_thinking=opened, closing=())
+            return replace(begun, closing=self._closing(begun))
         if any(closer in joined for closer in self._compiled.closes):
             return replace(state, tail=b"", is_thinking=False, closing=closing)
-        num_thoughts = state.num_thoughts + 1
-        return replace(
-            state,
-            tail=tail,
-            num_thoughts=num_thoughts,
-            closing=closing if state.closing else self._closing(True, num_thoughts),
-        )
+        going_on = replace(state, tail=tail, num_thoughts=state.num_thoughts + 1, closing=closing)
+        return going_on if state.closing else replace(going_on, closing=self._closing(going_on))
 
-    def _closing(self, is_thinking: bool, num_thoughts: int) -> tuple[int, ...]:
-        reasoning = self._source.reasoning
-        over = is_thinking and reasoning is not None and num_thoughts >= reasoning.max_tokens
-        return self._compiled.close_tokens if over else ()
+    def _closing(self, state: _State) -> tuple[int, ...]:
+        """The closer, where the budget is spent and no character is half written."""
+        reasoning, tokens = self._source.reasoning, self._compiled.close_tokens
+        if reasoning is None or not state.is_thinking or state.num_thoughts < reasoning.max_tokens:
+            return ()
+        if _ends_inside_character(state.tail):
+            return ()
+        fits = state.inner is None or state.inner.matcher.validate_tokens(list(tokens)) == len(tokens)
+        return tokens if fits else ()
 
     def _mask_overruns(self, out: MaskRow) -> bool:
         """In free text, where the next token may complete a trigger and go on against the grammar."""
@@ -325,6 +330,14 @@ def _allow_only(out: MaskRow, token_ids: frozenset[int] | tuple[int, ...]) -> No
     words = out.view(np.uint32)
     for token_id in token_ids:
         words[token_id >> 5] |= np.uint32(1 << (token_id & 31))
+
+
+def _ends_inside_character(text: bytes) -> bool:
+    """Is the last UTF-8 character of `text` not all there?"""
+    for back, byte in enumerate(reversed(text[-4:]), 1):
+        if byte & 0xC0 != 0x80:
+            return byte >= 0xC0 and byte != 0xFF and back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4)
+    return False
 
 
 def _at_line_start(text: bytes, at: int) -> bool:

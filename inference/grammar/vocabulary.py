@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ class Vocabulary:
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
         self.end_token_ids = frozenset(end_token_ids)
+        self._token_bytes = [self._read_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
+        self._sorted_ids = sorted(range(len(self._token_bytes)), key=self._token_bytes.__getitem__)
+        self._sorted_bytes = [self._token_bytes[token_id] for token_id in self._sorted_ids]
 
     @classmethod
     def from_tokenizer_json(cls, text: str, vocab_size: int, end_token_ids: Sequence[int]) -> Vocabulary:
@@ -46,11 +49,7 @@ class Vocabulary:
         """int32 words of one row's mask."""
         return (self.vocab_size + 31) // 32
 
-    @cached_property
-    def _token_bytes(self) -> list[bytes]:
-        return [self._bytes_of(token_id) for token_id in range(self.tokenizer.vocab_size)]
-
-    def _bytes_of(self, token_id: int) -> bytes:
+    def _read_bytes(self, token_id: int) -> bytes:
         if self.tokenizer.is_special_token(token_id):
             return special_bytes(token_id)
         return self.tokenizer.decode_bytes([token_id])
@@ -81,9 +80,9 @@ class Vocabulary:
 
     def longer_than(self, beginning: bytes) -> npt.NDArray[np.int64]:
         """The tokens that begin so and go on."""
-        size = len(beginning)
-        found = [i for i, text in enumerate(self._token_bytes) if len(text) > size and text.startswith(beginning)]
-        return np.array(found, dtype=np.int64)
+        first = bisect_right(self._sorted_bytes, beginning)
+        last = bisect_left(self._sorted_bytes, beginning + b"\xff", lo=first)
+        return np.array(self._sorted_ids[first:last], dtype=np.int64)
 
 
 def special_bytes(token_id: int) -> bytes:

@@ -119,7 +119,7 @@ def more_schemas() -> dict[str, dict[str, object]]:
     names = list(SCHEMAS)
     found: dict[str, dict[str, object]] = {}
     for number in range(28):
-        left, right = names[number % len(names)], names[(number * 5 + 3) % len(names)]
+        left, right = names[number % len(names)], names[(number * 5 + 3 + number // len(names)) % len(names)]
         parts = [{"type": "object", **{k: v for k, v in SCHEMAS[n].items() if k != "$defs"}} for n in (left, right)]
         kinds: list[dict[str, object]] = [
             {"properties": {"first": parts[0], "second": parts[1]}, "required": ["first"]},
@@ -127,7 +127,7 @@ def more_schemas() -> dict[str, dict[str, object]]:
             {"properties": {"either": {"anyOf": parts}}, "required": ["either"], "additionalProperties": False},
         ]
         defs = {k: v for n in (left, right) for k, v in dict(SCHEMAS[n].get("$defs", {})).items()}  # type: ignore[call-overload]
-        found[f"{left} and {right}, {number % 3}"] = kinds[number % 3] | ({"$defs": defs} if defs else {})
+        found[f"{number}: {left} and {right}"] = kinds[(number + number // len(names)) % 3] | ({"$defs": defs} if defs else {})
     return found
 
 

@@ -238,6 +238,15 @@ def test_a_budget_of_nothing_closes_reasoning_at_once_and_a_spent_one_leads_to_t
     assert matcher.accept(END)
 
 
+def test_a_spent_budget_waits_for_the_end_of_a_character() -> None:
+    for policy in (CallPolicy(), CallPolicy("required", STRICT)):
+        matcher = compiler().matcher(source(policy, opening="reasoning", max_reasoning_tokens=2))
+        for byte in "x🙂".encode():
+            assert matcher.forced() == ()
+            assert matcher.accept(vocabulary().tokens_of(bytes([byte]))[0] if byte < 128 else byte + 8)
+        assert text_of(matcher.forced()) == "\n</think>\n\n"
+
+
 def test_reasoning_that_ends_by_itself_is_left_alone() -> None:
     matcher = compiler().matcher(source(CallPolicy(), opening="reasoning", max_reasoning_tokens=30))
     write(matcher, "I see.</think>" + "It rains and rains and rains." * 4)

@@ -102,7 +102,7 @@ class ChatTurn:
     prefill: how the answer begins; the model continues it, and it is not repeated in the answer. parallel_calls False:
     the turn ends with its first call. continues: set for a turn of a session. handed_on: what the client gave beyond
     messages and tools, as Chat Completions spells it, for engines behind an upstream: in `params` a default looks like
-    a wish.
+    a wish. It is no part of what the turn is here, so turns that differ in it only are equal.
     """
 
     model: str | None
@@ -121,7 +121,7 @@ class ChatTurn:
     cache_salt: str = ""
     warnings: tuple[str, ...] = ()
     continues: Continuation | None = None
-    handed_on: Mapping[str, Any] = field(default_factory=dict)
+    handed_on: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class CompletionTurn:
     skip_special_tokens: bool = True
     cache_salt: str = ""
     warnings: tuple[str, ...] = ()
-    handed_on: Mapping[str, Any] = field(default_factory=dict)
+    handed_on: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 Turn: TypeAlias = ChatTurn | CompletionTurn

@@ -110,8 +110,10 @@ class UpstreamClient:
         """The error, and how long to wait before another try; None where that is left to the client."""
         status, headers, now_s = response.status_code, response.headers, time.time()
         body = await self._error_body(response)
-        log.warning("the upstream answered HTTP %d to %s: %r", status, response.request.url, body[:500])
         failure = refused(status, headers, body, now_s)
+        # What is wrong with a request is its client's to know.
+        level = logging.WARNING if failure.status >= 500 else logging.INFO
+        log.log(level, "the upstream answered HTTP %d to %s: %r", status, response.request.url, body[:500])
         asked_s = retry_after(headers, now_s)
         if status not in _RETRIED_STATUSES or (asked_s or 0.0) > _MAX_PAUSE_S:
             return failure, None

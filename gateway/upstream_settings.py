@@ -158,7 +158,7 @@ def _base_url(given: str) -> str:
         parts = urlsplit(given.strip())
         port = parts.port
     except ValueError as error:
-        raise wrong(f"{str(error).capitalize()}.") from error
+        raise wrong(f"{error}.") from error
     if parts.scheme not in ("http", "https"):
         raise wrong("it begins neither with http:// nor with https://.")
     if not parts.hostname or port == 0:

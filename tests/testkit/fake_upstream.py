@@ -70,7 +70,10 @@ def refusal(status: int, body: Any, **headers: str) -> Reply:
 
 
 class FakeUpstream:
-    """replies: to POSTs, in order; one that is left alone repeats. num_left: clients that went before the end."""
+    """replies: to POSTs, in order; one that is left alone repeats. num_left: clients that went before the end.
+
+    has_begun: the parts of an answer are out, or it waits for `delay`.
+    """
 
     def __init__(self, *replies: Reply, models: Sequence[Mapping[str, Any]] | Reply = ({"id": "up-1"},)) -> None:
         self.replies = deque(replies)
@@ -97,6 +100,13 @@ class FakeUpstream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.vanish()
+
+    async def come_back(self) -> None:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+
+    async def vanish(self) -> None:
+        """Its process is gone, for all that anybody can tell."""
         self._server.close()
         for task in self._tasks:
             task.cancel()
@@ -112,7 +122,7 @@ class FakeUpstream:
         try:
             while await self._serve_one(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
@@ -126,11 +136,10 @@ class FakeUpstream:
         reply = self.models if method == "GET" else self.replies.popleft() if len(self.replies) > 1 else self.replies[0]
         if reply.status is None:
             return False
-        if self.delay is not None and method == "POST":
-            await self.delay.wait()
         with suppress(ConnectionError):
             leaving = asyncio.create_task(reader.read(1))
-            writing = asyncio.create_task(self._write(writer, reply))
+            leaving.add_done_callback(lambda task: task.cancelled() or task.exception())
+            writing = asyncio.create_task(self._write(writer, reply, is_turn=method == "POST"))
             await asyncio.wait([leaving, writing], return_when=asyncio.FIRST_COMPLETED)
             if not writing.done():
                 self.num_left += method == "POST"
@@ -145,20 +154,23 @@ class FakeUpstream:
             leaving.cancel()
         return False
 
-    async def _write(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
+    async def _write(self, writer: asyncio.StreamWriter, reply: Reply, *, is_turn: bool) -> None:
+        if is_turn and self.delay is not None:
+            self.has_begun.set()
+            await self.delay.wait()
         fields = {**reply.headers, "transfer-encoding": "chunked"}
         lines = [f"HTTP/1.1 {reply.status} Whatever", *(f"{name}: {value}" for name, value in fields.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode())
-        for part in reply.parts:
+        for part in filter(None, reply.parts):
             if isinstance(part, asyncio.Event):
                 await part.wait()
                 continue
             writer.write(b"%x\r\n%b\r\n" % (len(part), part))
             await writer.drain()
-            self.has_begun.set()
             await asyncio.sleep(0)
-        if reply.ending == "hang":
+        if is_turn:
             self.has_begun.set()
+        if reply.ending == "hang":
             await asyncio.Event().wait()
         if reply.ending == "cut":
             writer.transport.abort()

@@ -50,9 +50,9 @@ def build_grammar(
 ) -> GrammarSource | None:
     """The grammar of one answer; None where nothing is to be constrained, and the row runs without masks.
 
-    opening: where the prompt left the model, which the parser finds from the prompt's tail. special_tokens: the
-    tokenizer's special tokens by text; markers among them are matched as tokens, all others as text. end_tokens: texts
-    of the tokens that end a turn. max_reasoning_tokens: 0 allows none, None as much as the turn has room for.
+    opening: where the prompt left the model, which the parser finds from the prompt's tail. special_tokens: text to id,
+    from `special_tokens_of`; markers among them are matched as tokens, all others as text. end_tokens: texts of the
+    tokens that end a turn. max_reasoning_tokens: 0 allows none, None as much as the turn has room for.
 
     Raises GrammarError: a schema, pattern or dialect that cannot be constrained, with the path to it.
     """
@@ -138,7 +138,9 @@ class _Builder:
             own = [piece for piece, is_special in pieces if is_special and self._only_in_calls(piece)]
             for piece in own:
                 specials.pop(piece, None)
-            if not own:
+            if own:
+                texts.append(mark)  # nor may it be spelled
+            else:
                 texts += [piece for piece, is_special in pieces if not is_special and piece.strip()]
         return free_text(self._writer, texts, bare_call_patterns(self._dialect, names), specials.values())
 

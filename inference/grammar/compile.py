@@ -80,12 +80,20 @@ class GrammarCompiler:
             if found is not None and not found.is_broken:
                 self._cache.move_to_end(source)
                 return found
+        self._check_special_tokens(source)
         compiled = CompiledSource(self.vocabulary, source, self._prototype(source.lark) if source.lark else None)
         with self._lock:
             self._cache[source] = compiled
             while len(self._cache) > self._cache_size:
                 self._cache.popitem(last=False)
         return compiled
+
+    def _check_special_tokens(self, source: GrammarSource) -> None:
+        """A marker that is one token here must not be letters in the grammar."""
+        known = dict(source.special_tokens)
+        for text, token_id in self.vocabulary.special_tokens.items():
+            if known.get(text) != token_id and text in source.lark:
+                raise GrammarError("", f"the grammar was built for another tokenizer: {text!r} is token {token_id}.")
 
     def _prototype(self, lark: str) -> LLMatcher:
         if len(lark) > _MAX_SOURCE_CHARS:

@@ -229,8 +229,8 @@ def closed_text(writer: LarkWriter, closes: Sequence[str], marks: Sequence[str])
     """Text up to one of `closes`, without any of `marks` before."""
     special = [closer for closer in closes if writer.has_special(closer)]
     texts = [closer for closer in closes if closer not in special]
-    banned = [*texts, *(mark for mark in marks if not writer.has_special(mark))]
-    marked = without(banned)
+    # Those that are tokens are not to be spelled either: the parser reads the text.
+    marked = without([*closes, *marks])
     unit, rest = marked.unit, marked.rest
     if texts:
         ending = "|".join(escaped(closer) for closer in texts)

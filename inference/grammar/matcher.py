@@ -34,16 +34,16 @@ class CompiledSource:
         self.source = source
         self.is_broken = False
         special = dict(source.special_tokens)
-        encode = vocabulary.encode
-        self.triggers = [(trigger, encode(trigger.text, special)) for trigger in source.triggers]
+        self._special = special
+        self.triggers = [(trigger, text) for trigger in source.triggers for text in self._spellings(trigger.text)]
         reasoning = source.reasoning
-        self.opens = [encode(text, special) for text in reasoning.opens] if reasoning else []
-        self.closes = [encode(text, special) for text in reasoning.closes] if reasoning else []
-        self.close_tokens = tuple(vocabulary.tokens_of(encode(reasoning.close, special))) if reasoning else ()
+        self.opens = [text for marker in reasoning.opens for text in self._spellings(marker)] if reasoning else []
+        self.closes = [text for marker in reasoning.closes for text in self._spellings(marker)] if reasoning else []
+        close = vocabulary.encode(reasoning.close, special) if reasoning else b""
+        self.close_tokens = tuple(vocabulary.tokens_of(close))
         watched = [*(text for _, text in self.triggers), *self.opens, *self.closes]
         self.tail_bytes = max((len(text) for text in watched), default=1)
         self._prototype = prototype
-        self._special = special
         self._lock = threading.Lock()
         # Found now, in a thread that compiles, and not when a row waits for its mask.
         self._overruns = {
@@ -51,6 +51,10 @@ class CompiledSource:
             for number, (trigger, text) in enumerate(self.triggers)
             for num_seen in range(1, len(text))
         }
+
+    def _spellings(self, text: str) -> list[bytes]:
+        """With its special tokens, and letter by letter."""
+        return list(dict.fromkeys([self.vocabulary.encode(text, self._special), text.encode()]))
 
     def start(self) -> LLMatcher | None:
         """The grammar at its beginning."""

@@ -46,7 +46,9 @@ class RawText:
         self._writer = writer
         self._markers = [marker for marker in markers if marker]
         self._trims = trims  # where nothing is said of a string, a trimmed one is as good
-        texts = {piece for marker in self._markers for piece, special in writer.pieces(marker)[:1] if not special}
+        # Up to their first token; or spelled, if they begin with one.
+        firsts = [(marker, *writer.pieces(marker)[0]) for marker in self._markers]
+        texts = {marker if is_special else piece for marker, piece, is_special in firsts}
         self._marked = without(texts)
         self._start = without([*texts, "<!"]) if cdata else None
 

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from llguidance import LLTokenizer
 from llguidance._tokenizer import TokenizerWrapper
 
+from inference.grammar.special_tokens import special_tokens_of
+
 # Kinds of tokens whose part of a mask is known at once where the lexer takes any text of their kind. The library's own
 # slices, and before them the same without the characters with which the dialects' markers begin.
 _SLICES = [
@@ -20,12 +22,19 @@ _SLICES = [
 
 
 class Vocabulary:
-    """vocab_size: of the model's logits; ids beyond the tokenizer's own are never allowed."""
+    """vocab_size: of the model's logits; ids beyond the tokenizer's own are never allowed.
 
-    def __init__(self, tokenizer: LLTokenizer, vocab_size: int, end_token_ids: Sequence[int]) -> None:
+    special_tokens: the tokens that stand for markers as a whole, by text.
+    """
+
+    def __init__(
+        self, tokenizer: LLTokenizer, vocab_size: int, end_token_ids: Sequence[int], special_tokens: Mapping[str, int]
+    ) -> None:
+        assert all(tokenizer.is_special_token(token_id) for token_id in special_tokens.values())
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
         self.end_token_ids = frozenset(end_token_ids)
+        self.special_tokens = dict(special_tokens)
         self._token_bytes = [self._read_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
         self._sorted_ids = sorted(range(len(self._token_bytes)), key=self._token_bytes.__getitem__)
         self._sorted_bytes = [self._token_bytes[token_id] for token_id in self._sorted_ids]
@@ -33,16 +42,19 @@ class Vocabulary:
     @classmethod
     def from_tokenizer_json(cls, text: str, vocab_size: int, end_token_ids: Sequence[int]) -> Vocabulary:
         """text: the content of tokenizer.json. Takes about 0.3 s for 49k tokens, 1 s for 150k."""
-        return cls(LLTokenizer(text, vocab_size, list(end_token_ids), slices=_SLICES), vocab_size, end_token_ids)
+        tokenizer = LLTokenizer(text, vocab_size, list(end_token_ids), slices=_SLICES)
+        return cls(tokenizer, vocab_size, end_token_ids, special_tokens_of(text))
 
     @classmethod
     def from_token_bytes(
-        cls, token_bytes: Sequence[bytes], vocab_size: int, end_token_ids: Sequence[int], special: Iterable[int] = ()
+        cls, token_bytes: Sequence[bytes], vocab_size: int, end_token_ids: Sequence[int], special: Sequence[int] = ()
     ) -> Vocabulary:
         """For vocabularies without a tokenizer.json: text is tokenised greedily, the longest token first."""
         padded = [*token_bytes, *[b""] * (vocab_size - len(token_bytes))]
         wrapped = TokenizerWrapper(_GreedyTokenizer(padded, end_token_ids[0], special))
-        return cls(LLTokenizer(wrapped, vocab_size, list(end_token_ids), slices=_SLICES), vocab_size, end_token_ids)
+        tokenizer = LLTokenizer(wrapped, vocab_size, list(end_token_ids), slices=_SLICES)
+        names = {token_bytes[token_id].decode(): token_id for token_id in special}
+        return cls(tokenizer, vocab_size, end_token_ids, names)
 
     @property
     def mask_words(self) -> int:

@@ -14,6 +14,7 @@ from inference.grammar.build import build_grammar
 from inference.grammar.compile import GrammarCompiler
 from inference.grammar.policy import Bounds, CallPolicy, Tool
 from inference.grammar.source import GrammarSource
+from inference.grammar.special_tokens import special_tokens_of
 from inference.models import resolve
 from stream_parser.dialect import Dialect
 from stream_parser.dialects import DETECTION_ORDER
@@ -127,7 +128,8 @@ def more_schemas() -> dict[str, dict[str, object]]:
             {"properties": {"either": {"anyOf": parts}}, "required": ["either"], "additionalProperties": False},
         ]
         defs = {k: v for n in (left, right) for k, v in dict(SCHEMAS[n].get("$defs", {})).items()}  # type: ignore[call-overload]
-        found[f"{number}: {left} and {right}"] = kinds[(number + number // len(names)) % 3] | ({"$defs": defs} if defs else {})
+        kind = kinds[(number + number // len(names)) % 3]
+        found[f"{number}: {left} and {right}"] = kind | ({"$defs": defs} if defs else {})
     return found
 
 
@@ -163,7 +165,6 @@ def check_walk(dialect: Dialect, schema: dict[str, object], seed: int, kit: Kit 
 def default_model_kit() -> Kit:
     """The vocabulary of the embedded default model, which may be downloaded for it."""
     folder = resolve(None).folder
-    tokens = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
-    special = {token["content"]: token["id"] for token in tokens if token["special"]}
+    special = special_tokens_of((folder / "tokenizer.json").read_text())
     vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
     return Kit(GrammarCompiler.from_folder(folder, vocab_size, [special["<|im_end|>"]]), special, "<|im_end|>")

@@ -40,6 +40,10 @@ class Backend(Protocol):
         """The models it has by itself; None where it serves one, under the names of the configuration."""
 
     @property
+    def forces(self) -> bool:
+        """Whether it keeps to tool_choice and to response formats itself."""
+
+    @property
     def max_model_len(self) -> int | None:
         """Prompt and answer together, in tokens; None = no limit or not known yet."""
 

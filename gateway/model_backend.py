@@ -102,6 +102,10 @@ class ModelBackend:
         return None
 
     @property
+    def forces(self) -> bool:
+        return False
+
+    @property
     def max_model_len(self) -> int | None:
         return None if self._engine.info is None else self._engine.info.max_model_len
 

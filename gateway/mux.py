@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.config import GatewayConfig
 from gateway.errors import GatewayError, InvalidRequest, Overloaded, TooManyTurns
@@ -80,6 +80,7 @@ class Stream:
                 message = f"The requests of this connection's turns have {limit} bytes together, as many as it takes."
                 raise TooManyTurns(message, retry_after_s=1.0)
             request = native.decode_turn(create)
+            request = replace(request, turn=self._runner.accepted(request.turn))
             labels = self._runner.labels(request.turn, "turn_")
             channel = Channel(create, request, labels, self.config, self.codec, self.wake)
         except GatewayError as error:

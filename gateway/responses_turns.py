@@ -6,7 +6,7 @@ Knows nothing of connections. What a socket remembers for itself comes in as a f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.errors import GatewayError, InvalidRequest
@@ -85,6 +85,7 @@ class _Opening:
     def open(self, first_number: int = 0) -> OpenResponse:
         service, parent = self._service, self._parent
         turn = build_turn(self._request, parent.chain() if parent is not None else (), self._items)
+        turn = replace(turn, chat=service.runner.accepted(turn.chat))
         labels = service.runner.labels(turn.chat, ID_PREFIX)
         encoder = ResponsesEncoder(labels, turn, service.wall_clock, first_number)
         return OpenResponse(self._owner, labels, turn, parent, encoder)

@@ -42,6 +42,7 @@ def error_body(protocol: HttpProtocol, error: GatewayError, request_id: str) -> 
 async def answer_turn(protocol: HttpProtocol, service: Service, exchange: Exchange) -> None:
     config = service.config
     turn = await read_request(exchange, config.max_body_bytes, protocol.decode)
+    turn = service.runner.accepted(turn)
     labels = service.runner.labels(turn, protocol.id_prefix, exchange.request_id)
 
     reader = OutboxReader(config.max_pending_chars, config.keepalive_s, config.slow_reader_timeout_s)

@@ -135,6 +135,10 @@ class ScriptedBackend:
         return None
 
     @property
+    def forces(self) -> bool:
+        return False
+
+    @property
     def max_model_len(self) -> int | None:
         return None
 

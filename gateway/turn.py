@@ -10,8 +10,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import count
 from secrets import token_hex
+from typing import TypeVar
 
 from gateway.admission import Admission
 from gateway.backend import Backend, PieceStream
@@ -21,6 +23,7 @@ from gateway.generation import Generation, StopStrings, total
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.protocols.frames import TurnLabels
+from gateway.protocols.unforced import Unforced
 from gateway.served_models import FixedModels
 from gateway.sessions import Recorder
 from gateway.types import (
@@ -37,6 +40,8 @@ from gateway.types import (
 )
 
 log = logging.getLogger("headrace.turn")
+
+_TurnT = TypeVar("_TurnT", bound=Turn)
 
 
 def slow_reader(timeout_s: float) -> GatewayError:
@@ -252,6 +257,12 @@ class TurnRunner:
         model = self.models.resolve(turn.model)
         turn_id = f"{id_prefix}{self._run_id}{next(self._numbers):08x}"
         return TurnLabels(turn_id, model, int(self._wall_clock()), request_id)
+
+    def accepted(self, turn: _TurnT) -> _TurnT:
+        """The turn, without warnings that do not hold for this backend."""
+        if not self.backend.forces or not turn.warnings:
+            return turn
+        return replace(turn, warnings=tuple(text for text in turn.warnings if not isinstance(text, Unforced)))
 
     def start(self, turn: Turn, labels: TurnLabels, outbox: Outbox, recorder: Recorder | None = None) -> LiveTurn:
         return LiveTurn(self, turn, labels, outbox, recorder)

@@ -67,6 +67,10 @@ class UpstreamBackend:
         return None if self._settings.model is not None else self._models
 
     @property
+    def forces(self) -> bool:
+        return True
+
+    @property
     def max_model_len(self) -> int | None:
         return None
 

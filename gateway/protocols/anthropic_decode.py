@@ -17,6 +17,7 @@ from gateway.protocols.handed_on import messages_fields
 from gateway.protocols.messages import MAX_NAME_CHARS, MAX_TOOLS
 from gateway.protocols.output_format import messages_format
 from gateway.protocols.sampling import decode_max_tokens, decode_sampling, decode_stop
+from gateway.protocols.unforced import FORCED_CALL, forced_format
 from gateway.types import ChatTurn, NamedTool, SamplingParams, ToolChoice
 
 Tool = Mapping[str, Any]
@@ -170,11 +171,11 @@ def _template_kwargs(fields: Fields, prefill: str) -> dict[str, Any]:
 
 def _warnings(fields: Fields, tool_choice: ToolChoice) -> Iterator[str]:
     if tool_choice == "required" or isinstance(tool_choice, NamedTool):
-        yield "tool_choice is treated as auto: decoding cannot force a call yet"
+        yield FORCED_CALL
     config = fields.object("output_config") or Fields({})
     for holder, name in ((config, "format"), (fields, "output_format")):
         if messages_format(holder, name) != "text":
-            yield f"{holder.path(name)} is ignored: decoding cannot force a format yet"
+            yield forced_format(holder.path(name))
     if hosted := sorted({kind for tool in fields.array("tools") or [] if (kind := _kind(Fields(tool))) != "custom"}):
         yield f"tools of type {', '.join(map(shown, hosted))} are left out: no tools run here"
     for name in ("mcp_servers", "container"):

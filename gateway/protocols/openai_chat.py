@@ -27,6 +27,7 @@ from gateway.protocols.sampling import (
     decode_sampling,
     decode_stop,
 )
+from gateway.protocols.unforced import FORCED_CALL, forced_format
 from gateway.types import (
     ChatTurn,
     NamedTool,
@@ -112,9 +113,9 @@ def _template_kwargs(fields: Fields) -> dict[str, Any]:
 def _warnings(fields: Fields, tool_choice: ToolChoice) -> tuple[str, ...]:
     warnings: list[str] = []
     if tool_choice == "required" or isinstance(tool_choice, NamedTool):
-        warnings.append("tool_choice is treated as auto: decoding cannot force a call yet")
+        warnings.append(FORCED_CALL)
     if chat_format(fields) != "text":
-        warnings.append("response_format is ignored: decoding cannot force a format yet")
+        warnings.append(forced_format("response_format"))
     if fields.get("functions") is not None:
         warnings.append("functions is ignored: send tools")
     return tuple(warnings)

@@ -19,6 +19,7 @@ from gateway.protocols.output_format import responses_format
 from gateway.protocols.responses_items import Item, item_type, transcribe
 from gateway.protocols.responses_tools import ToolTable, decode_tool_choice, decode_tools
 from gateway.protocols.sampling import MAX_LOGPROBS, decode_max_tokens, decode_sampling
+from gateway.protocols.unforced import forced_format
 from gateway.types import ChatTurn, SamplingParams
 
 PATH = "/v1/responses"
@@ -171,7 +172,7 @@ def _check_metadata(fields: Fields) -> None:
 def _warnings(fields: Fields) -> tuple[str, ...]:
     warnings: list[str] = []
     if responses_format(fields) != "text":
-        warnings.append("text.format is not enforced: decoding cannot force a format yet")
+        warnings.append(forced_format("text.format", "not enforced"))
     if fields.choice("truncation", ("auto", "disabled")) == "auto":
         warnings.append("truncation auto is ignored: input that is too long is refused")
     if fields.get("context_management") is not None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields, named, shown
 from gateway.protocols.messages import MAX_NAME_CHARS, MAX_TOOLS
+from gateway.protocols.unforced import FORCED_CALL
 from gateway.types import NamedTool, ToolChoice
 
 CUSTOM_INPUT = "input"
@@ -178,5 +179,5 @@ def _named(choice: Fields, tools: ToolTable) -> NamedTool:
 
 def _with_warning(choice: ToolChoice) -> tuple[ToolChoice, tuple[str, ...]]:
     if choice == "required" or isinstance(choice, NamedTool):
-        return choice, ("tool_choice is treated as auto: decoding cannot force a call yet",)
+        return choice, (FORCED_CALL,)
     return choice, ()

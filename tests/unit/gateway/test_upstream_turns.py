@@ -336,3 +336,15 @@ async def test_keepalives_come_while_the_upstream_thinks_about_its_first_byte():
                         gate.set()
     assert text.index(PING) < text.index(b"content_block_start")
     assert b"message_stop" in text
+
+
+async def test_nobody_is_warned_of_what_the_upstream_can_force():
+    weather = {"type": "function", **weather_tool()["function"]}
+    forced = {"tools": [weather_tool()], "tool_choice": "required", "response_format": {"type": "json_object"}}
+    async with FakeUpstream(say("Hi")) as upstream, gateway_before(upstream) as gateway:
+        of_chat = await chat(gateway, **forced, functions=[])
+        body = {"model": "m", "input": "Hello", "tools": [weather], "tool_choice": "required", "truncation": "auto"}
+        of_responses = await post(gateway, "/v1/responses", body)
+    assert of_chat.headers["x-headrace-warning"] == "functions is ignored: send tools"
+    assert of_responses.headers["x-headrace-warning"].startswith("truncation auto")
+    assert upstream.bodies[1]["tool_choice"] == "required"

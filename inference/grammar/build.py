@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias, assert_never
 
 from inference.grammar.calls import ReadTool, read_tools
+from inference.grammar.conjunctions import checked_pattern
 from inference.grammar.errors import GrammarError
 from inference.grammar.frames import Frame, bare_call_patterns, choice, frame_of, free_text
 from inference.grammar.lark import LarkWriter, either, regex, sequence
@@ -30,6 +31,7 @@ from inference.grammar.policy import (
 )
 from inference.grammar.schema import SchemaReader
 from inference.grammar.source import GrammarSource, Reasoning, Trigger
+from inference.grammar.text_patterns import anchored_pattern
 from inference.grammar.user_grammars import nested_grammar
 from inference.grammar.values import ValueWriter
 from stream_parser.dialect import Dialect
@@ -161,7 +163,8 @@ class _Builder:
             case JsonSchema(schema=schema):
                 return self._json(schema, "response_format.schema")
             case Regex(pattern=pattern):
-                return self._writer.terminal(regex(pattern.removeprefix("^").removesuffix("$")))
+                checked = checked_pattern(pattern, "structured_outputs", "regex")
+                return self._writer.terminal(regex(anchored_pattern(checked)))
             case Choice(options=options):
                 if not any(options):
                     raise GrammarError("structured_outputs.choice", "there is nothing to choose from.")

@@ -16,6 +16,7 @@ from inference.grammar.lark import LarkWriter, either, quoted, regex, sequence
 from inference.grammar.policy import Bounds
 from inference.grammar.raw_text import escaped, without
 from inference.grammar.source import Trigger
+from inference.grammar.tags import ended
 from stream_parser.dialect import Call, Dialect, JsonCall, Messages, PythonCalls, Route, Span
 from stream_parser.patterns import plain
 
@@ -227,20 +228,10 @@ class MessageFrame:
 
 def closed_text(writer: LarkWriter, closes: Sequence[str], marks: Sequence[str]) -> str:
     """Text up to one of `closes`, without any of `marks` before."""
-    special = [closer for closer in closes if writer.has_special(closer)]
-    texts = [closer for closer in closes if closer not in special]
     # Those that are tokens are not to be spelled either: the parser reads the text.
     marked = without([*closes, *marks])
-    unit, rest = marked.unit, marked.rest
-    if texts:
-        ending = "|".join(escaped(closer) for closer in texts)
-        options = [writer.terminal(regex(f"{unit}*{rest}(?:{ending})"))]
-    else:
-        options = []
-    if special:
-        text = writer.terminal(f"{regex(f'{unit}*{rest}')} & {regex('(?s:.+)')}")
-        options.append(sequence([f"({text})?", either([writer.literal(closer) for closer in special])]))
-    return either(options)
+    text = regex(f"{marked.unit}*{marked.rest}")
+    return either([ended(writer, text, closer, may_be_empty=True) for closer in closes])
 
 
 def _bare_opening(call: Call, tool: ReadTool, bounds: Bounds) -> str:

@@ -46,11 +46,9 @@ class RawText:
         self._writer = writer
         self._markers = [marker for marker in markers if marker]
         self._trims = trims  # where nothing is said of a string, a trimmed one is as good
-        # Up to their first token; or spelled, if they begin with one.
-        firsts = [(marker, *writer.pieces(marker)[0]) for marker in self._markers]
-        texts = {marker if is_special else piece for marker, piece, is_special in firsts}
-        self._marked = without(texts)
-        self._start = without([*texts, "<!"]) if cdata else None
+        # Those that hold tokens are not to be spelled either: the parser reads the text.
+        self._marked = without(self._markers)
+        self._start = without([*self._markers, "<!"]) if cdata else None
 
     def expression(self, node: Text, tail: str, *, beside_others: bool) -> str:
         """`tail` ends the text. beside_others: values of other types may stand in the same place."""
@@ -69,15 +67,21 @@ class RawText:
         parts += [regex(f"(?s:{whole_pattern(pattern)})") for pattern in node.patterns]
         parts += [regex(FORMATS[name]) for name in node.formats]
         inner = "(" + " & ".join(parts) + ")" if len(parts) > 1 else parts[0]
-        if not self._writer.has_special(tail):
-            return self._writer.terminal(sequence([inner, quoted(tail)]))
-        lexeme = self._writer.terminal(f"({inner}) & {regex('(?s:.+)')}" if low == 0 else inner)
-        return sequence([f"({lexeme})?" if low == 0 else lexeme, self._writer.literal(tail)])
+        return ended(self._writer, inner, tail, may_be_empty=low == 0)
 
     def held(self, node: Literals) -> list[str | None]:
         """Listed strings, those left out that would end early."""
         texts = [value for value in node.values if isinstance(value, str)]
         return [text for text in texts if not any(marker in text for marker in self._markers)]
+
+
+def ended(writer: LarkWriter, text: str, tail: str, *, may_be_empty: bool) -> str:
+    """`text`, a regular expression, and `tail`, which ends it. Up to the tail's first token they are one lexeme."""
+    first, is_special = (writer.pieces(tail) or [("", False)])[0]
+    if first and not is_special:
+        return sequence([writer.terminal(f"{text} {quoted(first)}"), writer.literal(tail.removeprefix(first))])
+    lexeme = writer.terminal(f"({text}) & {regex('(?s:.+)')}" if may_be_empty else text)
+    return sequence([f"({lexeme})?" if may_be_empty else lexeme, writer.literal(tail)])
 
 
 class TagWriter:

@@ -83,10 +83,20 @@ def whole_pattern(pattern: str) -> str:
     return "(?:" + "|".join(_whole_alternative(option) for option in _alternatives(pattern)) + ")"
 
 
-def _whole_alternative(pattern: str) -> str:
+def anchored_pattern(pattern: str) -> str:
+    """The same, each alternative of it anchored, as it is read where a text is to match as a whole."""
+    return "(?:" + "|".join(_rust(_unanchored(option)[1]) for option in _alternatives(pattern)) + ")"
+
+
+def _unanchored(pattern: str) -> tuple[bool, str, bool]:
+    """(does it begin with ^, what is between, does it end with $)"""
     starts = pattern.startswith("^")
     ends = pattern.endswith("$") and not re.search(r"(?<!\\)(?:\\\\)*\\\$\Z", pattern)
-    inner = pattern[1 if starts else 0 : -1 if ends else None]
+    return starts, pattern[1 if starts else 0 : -1 if ends else None], ends
+
+
+def _whole_alternative(pattern: str) -> str:
+    starts, inner, ends = _unanchored(pattern)
     return ("" if starts else _ANY) + f"(?:{_rust(inner)})" + ("" if ends else _ANY)
 
 

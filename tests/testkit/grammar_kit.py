@@ -17,7 +17,8 @@ from inference.grammar.source import GrammarSource
 from inference.grammar.vocabulary import Vocabulary
 from stream_parser.dialects import DIALECTS
 
-SPECIAL = ("<end>", "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>", "[TOOL_CALLS]")
+SPECIAL = ("<end>", "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>", "[TOOL_CALLS]",
+           "｜DSML｜", "<|open|>", "<|close|>", "<|sep|>", "<escape>")  # fmt: skip
 END = 0
 # Pieces as byte-pair vocabularies have them: words with their space, and punctuation that runs over marker ends.
 _PIECES = """

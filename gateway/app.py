@@ -6,6 +6,7 @@ client with more than its request id; the log has the rest. Knows nothing of tur
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -19,7 +20,7 @@ from gateway.admission import Admission
 from gateway.auth import Authenticator, allows_origin
 from gateway.backend import Backend
 from gateway.config import GatewayConfig
-from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound
+from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown
 from gateway.exchange import ClientGone, Exchange
 from gateway.metrics import Metrics
 from gateway.responses_store import ResponseStore
@@ -90,11 +91,17 @@ class GatewayApp:
             request_id,
             {**id_headers, **_cors_headers(headers, self.config.allowed_origins)},
             on_start=lambda status: self.metrics.count_response(counted_path, status),
+            read_timeout_s=self.config.read_timeout_s,
         )
         try:
             await self._dispatch(exchange, route)
         except ClientGone:
             pass
+        except asyncio.CancelledError:
+            # The server ends, and this request with it: still half on its way, or stuck in its client.
+            if not self.admission.is_draining:
+                raise
+            await _fail(exchange, route, ShuttingDown("The server is shutting down. Try again.", retry_after_s=1.0))
         except GatewayError as error:
             await _fail(exchange, route, error)
         except Exception:

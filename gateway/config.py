@@ -21,7 +21,8 @@ class GatewayConfig:
 
     served_names: the first is canonical, each is accepted as `model`. api_keys empty = no authentication.
     max_live_turns: turns generated at once, over all connections; more get 429. max_connection_turns: the same for
-    one WebSocket. max_pending_chars: text that waits for one slow reader before its turn is paused;
+    one WebSocket. read_timeout_s: how long the head of a request may take, and its body, which has more time
+    the longer it is. max_pending_chars: text that waits for one slow reader before its turn is paused;
     slow_reader_timeout_s: how long it may stay paused. keepalive_s: silence on an event stream before a comment.
     reasoning_field: what Chat Completions calls reasoning. drain_s: how long running turns may go on after a signal.
     allowed_origins: web origins that may use the API
@@ -41,6 +42,7 @@ class GatewayConfig:
     max_live_turns: int = 1024
     max_connection_turns: int = 1024
     max_pending_chars: int = 256 * 1024
+    read_timeout_s: float = 30.0
     slow_reader_timeout_s: float = 30.0
     keepalive_s: float = 15.0
     reasoning_field: ReasoningField = "reasoning_content"
@@ -200,6 +202,14 @@ def _add_limit_arguments(group: argparse._ArgumentGroup) -> None:
         "--store-age", metavar="SECONDS", type=seconds, default=24 * 3600.0, help="how long (default: 86400)"
     )
     group.add_argument(
+        "--read-timeout",
+        metavar="SECONDS",
+        type=seconds,
+        default=30.0,
+        help="close a connection whose request is not here after this long; a long body has a second more for each KiB "
+        "(default: 30)",
+    )
+    group.add_argument(
         "--slow-reader-timeout",
         metavar="SECONDS",
         type=seconds,
@@ -256,6 +266,7 @@ def serve_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Serve
             max_connection_turns=args.max_connection_turns,
             slow_reader_timeout_s=args.slow_reader_timeout,
             keepalive_s=args.keepalive,
+            read_timeout_s=args.read_timeout,
             reasoning_field=cast(ReasoningField, args.reasoning_field),
             drain_s=args.drain,
             resume_grace_s=args.resume_grace,

@@ -116,6 +116,17 @@ class RequestTooLarge(GatewayError):
     code = "request_too_large"
 
 
+class RequestTimeout(GatewayError):
+    """The request began to come and did not go on. What is left of it cannot be told from another: see headers."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
+
+    def headers(self) -> dict[str, str]:
+        return {"connection": "close"}
+
+
 class UnsupportedEncoding(GatewayError):
     """Compressed bodies are not unpacked: a small one can hold more than any limit (RFC 9110, section 15.5.16)."""
 

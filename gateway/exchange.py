@@ -5,17 +5,20 @@ Knows nothing of turns. Starlette's own Response classes are not used for stream
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from starlette.datastructures import Headers, QueryParams
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from gateway.errors import RequestTooLarge, UnsupportedEncoding
+from gateway.errors import RequestTimeout, RequestTooLarge, UnsupportedEncoding
 from gateway.header_text import header_value
 from gateway.peer import peer_of
 
 JSON_TYPE = "application/json"
 _SHOWN_CHARS = 60
+# What a body that is longer than the read timeout has to come with.
+_MIN_BYTES_PER_S = 1024
 
 
 class ClientGone(Exception):
@@ -33,6 +36,7 @@ class Exchange:
         request_id: str,
         response_headers: Mapping[str, str],
         on_start: Callable[[int], None],
+        read_timeout_s: float = 30.0,
     ) -> None:
         self.path: str = scope["path"]
         self.method: str = scope["method"]
@@ -45,9 +49,11 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._on_start = on_start
+        self._read_timeout_s = read_timeout_s
 
     async def read_body(self, max_bytes: int) -> bytes:
-        """Raises UnsupportedEncoding, RequestTooLarge as soon as the limit is known to be passed, and ClientGone."""
+        """Raises UnsupportedEncoding, RequestTooLarge as soon as the limit is known to be passed, RequestTimeout,
+        and ClientGone."""
         encoding = self.headers.get("content-encoding", "").strip()
         if encoding.lower() not in ("", "identity"):
             raise UnsupportedEncoding(encoding[:_SHOWN_CHARS])
@@ -56,8 +62,9 @@ class Exchange:
             raise _too_large(f"{length} bytes", max_bytes)
         chunks: list[bytes] = []
         num_bytes = 0
+        begin_s = asyncio.get_running_loop().time()
         while True:
-            message = await self._receive()
+            message = await self._receive_by(begin_s + self._read_timeout_s + num_bytes / _MIN_BYTES_PER_S, num_bytes)
             if message["type"] == "http.disconnect":
                 raise ClientGone
             chunk = message.get("body", b"")
@@ -67,6 +74,15 @@ class Exchange:
                 raise _too_large("more", max_bytes)
             if not message.get("more_body", False):
                 return b"".join(chunks)
+
+    async def _receive_by(self, deadline_s: float, num_bytes: int) -> Message:
+        """Raises RequestTimeout. A body in drops is given no more time than its length deserves."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await self._receive()
+        except TimeoutError:
+            message = f"The request's body did not come in time: {num_bytes} bytes of it did (--read-timeout)."
+            raise RequestTimeout(message, param="body") from None
 
     async def wait_for_disconnect(self) -> None:
         """Call after the body was read."""

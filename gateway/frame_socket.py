@@ -6,14 +6,18 @@ lost without a Close frame is told from one that was closed; one whose peer is d
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from starlette.types import Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 
 from gateway.peer import BarePeer, Peer, num_unread_bytes
+
+log = logging.getLogger("headrace.frame_socket")
 
 EXTENSION = "headrace.socket"
 LOST = 1006
@@ -83,6 +87,18 @@ class UvicornSocket(WebSocketsSansIOProtocol):
     def abort(self) -> None:
         self.transport.abort()
 
+    def send_receive_event_to_app(self) -> None:
+        """uvicorn logs a fault of the server, with its traceback, for text that is not UTF-8: it is the client's."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            data = b"".join(self.frames)
+            self.frames = [data]
+            if not _is_utf8(data):
+                log.info("a client of a WebSocket sent text that is not UTF-8; connection closed")
+                self.conn.send_close(CloseCode.INVALID_DATA)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
     def connection_lost(self, exc: Exception | None) -> None:
         # Read before what uvicorn queues, which says 1005: a Close frame without a code would say the same.
         self.queue.put_nowait({"type": "websocket.disconnect", "code": LOST, "reason": ""})
@@ -106,6 +122,16 @@ class UvicornSocket(WebSocketsSansIOProtocol):
     def _acked_bytes(self) -> int:
         """Of the frames written, how many bytes the peer's machine has taken."""
         return self._num_written_bytes - self.num_unread_bytes()
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def join_frames(payloads: Sequence[bytes], is_text: bool) -> bytes:

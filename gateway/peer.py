@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, Protocol, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from gateway.http_connection import http_protocol
 
 if sys.platform == "win32":  # pragma: no cover
     fcntl = None
@@ -71,9 +72,9 @@ class _HttpPeer:
         self._protocol.transport.abort()
 
 
-def http_connection(*args: Any, **options: Any) -> asyncio.Protocol:
+def http_connection(read_timeout_s: float, *args: Any, **options: Any) -> asyncio.Protocol:
     """uvicorn makes one a connection. Its requests have their peer in the scope's extensions."""
-    protocol = cast(Any, AutoHTTPProtocol)(*args, **options)
+    protocol: Any = http_protocol(read_timeout_s, *args, **options)
     app: ASGIApp = protocol.app
     extension = {EXTENSION: _HttpPeer(protocol)}
 

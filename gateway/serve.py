@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import cast
 
 import uvicorn
@@ -17,6 +18,7 @@ from gateway.backend import Backend
 from gateway.config import GatewayConfig
 from gateway.errors import ShuttingDown
 from gateway.frame_socket import UvicornSocket
+from gateway.http_connection import MAX_HEAD_BYTES
 from gateway.peer import http_connection
 
 log = logging.getLogger("headrace.serve")
@@ -96,7 +98,8 @@ class GatewayServer(uvicorn.Server):
         uvicorn_config = uvicorn.Config(
             app,
             # uvicorn asks for a class, and only ever calls it.
-            http=cast("type[asyncio.Protocol]", http_connection),
+            http=cast("type[asyncio.Protocol]", partial(http_connection, config.read_timeout_s)),
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             ws=UvicornSocket,
             ws_ping_interval=config.ping_interval_s,
             ws_ping_timeout=config.ping_timeout_s,

@@ -14,6 +14,9 @@ from gateway.types import ChunkPiece, ChunksEnd, Prepared, TokenLogprob, TurnEve
 from stream_parser import UpstreamNormalizer
 from stream_parser.events import Event, Finish, ToolCallDelta, ToolCallEnd, ToolCallStart
 
+# Nobody here has cancelled a turn whose upstream says that it is.
+_FAILED = (Finish("error"), Finish("cancelled"))
+
 
 class ChunkChoice(Choice):
     """Feed pieces until `is_finished`, or `cancel`. failure: set when the answer ended by no rule of its own; there is
@@ -46,7 +49,7 @@ class ChunkChoice(Choice):
                 assert_never(piece)
         if self._stops_after_call:
             events = self._until_first_call(events)
-        if isinstance(piece, ChunksEnd) and events[-1] == Finish("error"):
+        if isinstance(piece, ChunksEnd) and events[-1] in _FAILED:
             self.failure = piece.failure
             events.pop()
         return self._items(events)

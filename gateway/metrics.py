@@ -86,6 +86,7 @@ class TurnMeter:
         self._clock = clock
         self._started_s = clock()
         self._last_piece_s: dict[int, float] = {}
+        self._num_tokens = 0
         metrics.num_live_turns += 1
 
     def piece(self, piece: Piece) -> None:
@@ -94,6 +95,7 @@ class TurnMeter:
         now_s = self._clock()
         metrics = self._metrics
         metrics.num_generation_tokens += piece.num_tokens
+        self._num_tokens += piece.num_tokens
         last_s = self._last_piece_s.get(piece.choice)
         if last_s is not None:
             metrics.inter_token_latency.observe((now_s - last_s) / max(piece.num_tokens, 1))
@@ -120,6 +122,8 @@ class TurnMeter:
 
     def _end(self, usage: Usage) -> None:
         self._metrics.num_live_turns -= 1
+        # An upstream says at the end only how many there were.
+        self._metrics.num_generation_tokens += max(usage.completion_tokens - self._num_tokens, 0)
         self._metrics.num_prompt_tokens += usage.prompt_tokens
         self._metrics.num_cached_prompt_tokens += usage.cached_tokens
 

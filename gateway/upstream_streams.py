@@ -78,9 +78,12 @@ class UpstreamStream(ABC):
         self._loop = asyncio.get_running_loop()
         self._limit_s = deadline_s
         self._deadline_at = self._loop.time() + deadline_s
-        self._opening = asyncio.create_task(client.open(path, body, turn_id), name=f"upstream {turn_id}")
-        self._opening.add_done_callback(_retrieve)
+        self._response: httpx.Response | None = None
         self._data: AsyncIterator[bytes] | None = None
+        self._opening: asyncio.Task[bytes | None] | None = asyncio.create_task(
+            self._begin(path, body, turn_id), name=f"upstream {turn_id}"
+        )
+        self._opening.add_done_callback(_retrieve)
         self._reader = SseReader()
         self._pieces: deque[Piece | UsageReport] = deque()
         self._open = set(range(n))  # choices whose end has not been given
@@ -88,13 +91,23 @@ class UpstreamStream(ABC):
         self._seen: set[int] = set()
         self._grace_at: float | None = None
         self._report: UsageReport | None = None
-        self._failure: GatewayError | None = None
+        self._failure: GatewayError | None = None  # said by the upstream, or of its connection
         self._is_over = False
 
+    async def _begin(self, path: str, body: bytes, turn_id: str) -> bytes | None:
+        """The first bytes of the answer; None at its end."""
+        self._response = await self._client.open(path, body, turn_id)
+        self._data = self._response.aiter_bytes()
+        return await anext(self._data, None)
+
     async def taken(self, timeout_s: float) -> None:
+        """Waits for the first bytes too: some servers accept every request and then say in the stream what is wrong."""
+        assert self._opening is not None
         await asyncio.wait([self._opening], timeout=max(timeout_s, 0.0))
         if self._opening.done():
-            self._opening.result()
+            await self._read()
+            if self._failure is not None and not self._seen:
+                raise self._failure
 
     def __aiter__(self) -> UpstreamStream:
         return self
@@ -118,23 +131,20 @@ class UpstreamStream(ABC):
         self._release(is_done=False)
 
     def _release(self, is_done: bool) -> None:
-        opening = self._opening
-        if not opening.done():
-            opening.cancel()
-        elif not opening.cancelled() and opening.exception() is None and not opening.result().is_closed:
-            self._client.release(opening.result(), self._data if is_done else None)
+        if self._opening is not None and not self._opening.done():
+            # Whatever it waits for, httpx closes the connection.
+            self._opening.cancel()
+        elif self._response is not None and not self._response.is_closed:
+            self._client.release(self._response, self._data if is_done else None)
 
     # Reading
 
     async def _read(self) -> None:
         """Waits for bytes, and takes them apart. Raises GatewayError of a request that was refused."""
-        response = await _result(self._opening)
         until = self._deadline_at if self._grace_at is None else min(self._deadline_at, self._grace_at)
         try:
             async with asyncio.timeout_at(until):
-                if self._data is None:
-                    self._data = response.aiter_bytes()
-                data = await anext(self._data, None)
+                data = await self._next_bytes()
             events = self._reader.finish() if data is None else self._reader.feed(data)
         except TimeoutError:
             if self._grace_at is not None and until == self._grace_at:
@@ -152,6 +162,15 @@ class UpstreamStream(ABC):
         self._take(events)
         if data is None and not self._is_over:
             self._end(is_done=False, failure=None)
+
+    async def _next_bytes(self) -> bytes | None:
+        if self._opening is None:
+            assert self._data is not None
+            return await anext(self._data, None)
+        # Whoever is cancelled here leaves the task to `close`, which knows what to do with its response.
+        await asyncio.wait([self._opening])
+        opening, self._opening = self._opening, None
+        return opening.result()
 
     def _take(self, events: list[str]) -> None:
         for event in events:
@@ -180,6 +199,7 @@ class UpstreamStream(ABC):
 
     def _end(self, is_done: bool, failure: GatewayError | None) -> None:
         self._is_over = True
+        self._failure = failure
         if self._report is not None:
             self._habits.note_usage(self._num_body_bytes, self._report)
             self._pieces.append(self._report)
@@ -223,31 +243,26 @@ class ChatStream(UpstreamStream):
 class CompletionStream(UpstreamStream):
     """Plain text. A choice's finish reason comes last, behind the usage."""
 
+    _broken: GatewayError | None = None
+
     def _piece(self, number: int, chunk: Chunk, choice: Chunk) -> TextPiece:
         return completion_piece(number, choice)
 
     def _last(self, number: int, is_done: bool, failure: GatewayError) -> TextPiece:
         reason = self._reasons.get(number)
         if (reason is None and not is_done) or (reason is not None and _FILTERED.search(reason)):
-            self._failure = failure
+            self._broken = failure
         ended: Literal["stop", "length"] = "length" if reason is not None and _LENGTH.search(reason) else "stop"
         return TextPiece(number, "", (), 0, (), ended)
 
     async def __anext__(self) -> Piece | UsageReport:
         piece = await super().__anext__()
-        if self._failure is not None and not isinstance(piece, UsageReport) and piece.is_last:
-            raise self._failure
+        if self._broken is not None and not isinstance(piece, UsageReport) and piece.is_last:
+            raise self._broken
         return piece
 
 
-async def _result(task: asyncio.Task[httpx.Response]) -> httpx.Response:
-    """Cancelling the waiter leaves the task to `close`, which knows what to do with its response."""
-    if not task.done():
-        await asyncio.wait([task])
-    return task.result()
-
-
-def _retrieve(task: asyncio.Task[httpx.Response]) -> None:
+def _retrieve(task: asyncio.Task[bytes | None]) -> None:
     """A request that nobody waits for any more may fail without a word."""
     if not task.cancelled():
         task.exception()

@@ -35,7 +35,7 @@ _REASONING = frozenset(
 _ACCOUNT = frozenset(
     (
         "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier", "metadata", "store",
-        "provider", "models", "transforms", "plugins", "route", "web_search_options", "cache_prompt",
+        "provider", "transforms", "web_search_options", "cache_prompt",
     )
 )  # fmt: skip
 _LENGTH = frozenset(("max_tokens", "max_completion_tokens"))

@@ -196,9 +196,10 @@ BROKEN = {
         429,
         "rate_limit_exceeded",
     ),
-    "an old error": (answer({"object": "error", "message": "maximum context length", "code": 400}), 400,
+    "an old error": (answer(delta(content="Hi"), {"object": "error", "message": "maximum context length", "code": 400}), 400,
                      "context_length_exceeded"),
     "a filter": (answer(delta(content="Hi"), delta(reason="content_filter")), 400, "content_filter"),
+    "cancelled by nobody here": (answer(delta(content="Hi"), delta(reason="abort")), 502, "upstream_error"),
     "an error as the reason": (answer(delta(content="Hi"), delta(reason="error")), 502, "upstream_error"),
 }  # fmt: skip
 
@@ -220,6 +221,16 @@ async def test_an_answer_that_breaks_off_ends_with_an_error_on_every_protocol():
         assert response.text.rstrip().rpartition("event: ")[2].startswith("error")
     for response in responses:
         assert list(sse_events(response.text))[-1]["type"] == "response.failed"
+
+
+async def test_an_error_that_comes_instead_of_an_answer_is_an_http_status_also_for_streams():
+    error = {"error": {"message": "This model's maximum context length is 8 tokens.", "code": 400}}
+    async with FakeUpstream() as upstream:
+        [of_chat] = await ask(upstream, answer(error), stream=True)
+        [of_messages] = await ask(upstream, answer(error), path="/v1/messages", max_tokens=5, stream=True)
+        [of_texts] = await ask(upstream, answer(error), path="/v1/completions", prompt="a", stream=True)
+    assert error_of(of_chat) == error_of(of_texts) == (400, "context_length_exceeded")
+    assert (of_messages.status_code, of_messages.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
 async def test_a_call_cut_off_is_never_closed_as_if_it_were_whole():

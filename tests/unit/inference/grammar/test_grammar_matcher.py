@@ -193,8 +193,8 @@ HOSTILE = {
     "recursive references": {
         "$ref": "#/$defs/d0",
         "$defs": {
-            f"d{i}": {"type": "object", "properties": {f"p{j}": {"$ref": f"#/$defs/d{j}"} for j in range(12)}}
-            for i in range(12)
+            f"d{i}": {"type": "object", "properties": {f"p{j}": {"$ref": f"#/$defs/d{j}"} for j in range(9)}}
+            for i in range(9)
         },
     },
     "300 optional members": {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(300)}},

@@ -1,10 +1,14 @@
-"""The step loop: keeps one step running on the device while the next is planned. Knows no processes or clocks."""
+"""The step loop: keeps one step running on the device while the next is planned. Knows no processes."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
+from inference.mask_ledger import MaskJob, TokenMatcher
 from inference.scheduler import Scheduler
 from inference.step import StepPlan, StepResult
 from inference.types import EngineStats, TokenChunk, TurnRequest
@@ -21,6 +25,10 @@ class Runner(Protocol):
 
     def launch(self, plan: StepPlan) -> Handle: ...
 
+    def reset_masks(self) -> None: ...
+
+    def post_masks(self, jobs: list[MaskJob]) -> None: ...
+
 
 class Engine:
     """A scheduler and a runner, two steps deep. All methods belong to one thread.
@@ -33,17 +41,21 @@ class Engine:
         self._scheduler = scheduler
         self._runner = runner
         self._launched: deque[Handle] = deque()
+        self._num_masks = 0
+        self._mask_s = 0.0
+        runner.reset_masks()
 
     @property
     def has_work(self) -> bool:
         return self._scheduler.has_work
 
-    def submit(self, request: TurnRequest) -> None:
-        self._scheduler.submit(request)
+    def submit(self, request: TurnRequest, matchers: Sequence[TokenMatcher] = ()) -> None:
+        self._scheduler.submit(request, matchers)
 
     def cancel(self, turn_id: str, choice: int | None = None) -> None:
         """The blocks of the turn, or of this choice of it, are free when this returns."""
         self._scheduler.cancel(turn_id, choice)
+        self._post_masks()
 
     def step(self) -> list[TokenChunk]:
         """Launch the next step if there is one, then take in the oldest once two run or nothing else can.
@@ -53,9 +65,20 @@ class Engine:
         plan = self._scheduler.plan()
         if plan is not None:
             self._launched.append(self._runner.launch(plan))
+            self._post_masks()
         if not self._launched or (plan is not None and len(self._launched) < 2):
             return []
-        return self._scheduler.apply(self._launched.popleft().wait())
+        chunks = self._scheduler.apply(self._launched.popleft().wait())
+        self._post_masks()
+        return chunks
+
+    def _post_masks(self) -> None:
+        jobs = self._scheduler.take_mask_jobs()
+        if jobs:
+            started = time.perf_counter()
+            self._runner.post_masks(jobs)
+            self._num_masks += sum(job.matcher is not None for job in jobs)
+            self._mask_s += time.perf_counter() - started
 
     def stats(self) -> EngineStats:
-        return self._scheduler.stats()
+        return replace(self._scheduler.stats(), num_masks=self._num_masks, mask_s=self._mask_s)

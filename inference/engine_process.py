@@ -15,16 +15,21 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from inference import channel
 from inference.config import EngineConfig
 from inference.engine import Engine
 from inference.errors import ModelLoadError
+from inference.grammar.compile import GrammarCompiler
+from inference.grammar.source import GrammarSource
+from inference.mask_ledger import TokenMatcher
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.prefix_index import PrefixIndex
 from inference.runner.loader import LoadedModel, load
 from inference.scheduler import Scheduler, SchedulerLimits
-from inference.types import EngineInfo
+from inference.submissions import Ready, Refused, Submissions
+from inference.types import EngineInfo, TokenChunk
 
 logger = logging.getLogger("headrace.engine")
 
@@ -43,7 +48,7 @@ def main(argv: list[str]) -> int:
         return 1
     connection.sendall(channel.encode(channel.Ready(_info(config, model))))
     try:
-        _serve(connection, _engine(config, model))
+        _serve(connection, _engine(config, model), _Grammars(config, model))
     except EOFError:
         pass
     finally:
@@ -53,15 +58,32 @@ def main(argv: list[str]) -> int:
         os._exit(0)
 
 
-def _serve(connection: socket.socket, engine: Engine) -> None:
+class _Grammars:
+    """Makes matchers for the model's vocabulary, which takes a while to read: at the start, in a thread."""
+
+    def __init__(self, config: EngineConfig, model: LoadedModel) -> None:
+        self._config, self._model = config, model
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="headrace-vocabulary")
+        self._compiler = self._reader.submit(self._read)
+
+    def matcher(self, source: GrammarSource) -> TokenMatcher:
+        return self._compiler.result().matcher(source)
+
+    def _read(self) -> GrammarCompiler:
+        config, model = self._config, self._model
+        return GrammarCompiler.from_folder(config.model_dir, model.vocab_size, model.eos_token_ids)
+
+
+def _serve(connection: socket.socket, engine: Engine, grammars: _Grammars) -> None:
     """Runs until the gateway closes the socket (EOFError) or a step raises."""
     commands: queue.SimpleQueue[object] = queue.SimpleQueue()
-    threading.Thread(target=_read_commands, args=(connection, commands), daemon=True).start()
+    submissions = Submissions(commands, grammars.matcher)
+    threading.Thread(target=_read_commands, args=(connection, commands, submissions), daemon=True).start()
     while True:
-        _take_commands(commands, engine)
+        refused = _take_commands(commands, engine)
         started = time.perf_counter()
         try:
-            chunks = engine.step()
+            chunks = [*refused, *engine.step()]
         except Exception:
             logger.exception("a step failed; the engine restarts")
             os._exit(1)
@@ -72,24 +94,43 @@ def _serve(connection: socket.socket, engine: Engine) -> None:
             raise EOFError from error
 
 
-def _take_commands(commands: queue.SimpleQueue[object], engine: Engine) -> None:
-    """Everything that has arrived; waits for something only while there is nothing to compute."""
-    while not commands.empty() or not engine.has_work:
+def _take_commands(commands: queue.SimpleQueue[object], engine: Engine) -> list[TokenChunk]:
+    """Everything that has arrived; waits for something only while there is nothing to compute.
+
+    Returns the ends of turns that were refused.
+    """
+    refused: list[TokenChunk] = []
+    while not commands.empty() or not (engine.has_work or refused):
         match commands.get():
-            case channel.Submit(request):
-                engine.submit(request)
+            case Ready(request, matchers):
+                engine.submit(request, matchers)
+            case Refused(turn_id, num_choices, message):
+                refused += [
+                    TokenChunk(turn_id, choice, (), finish_reason="error", error=message)
+                    for choice in range(num_choices)
+                ]
             case channel.Cancel(turn_id, choice):
                 engine.cancel(turn_id, choice)
                 if not engine.has_work:
-                    return  # report the freed blocks before waiting again
+                    return refused  # report the freed blocks before waiting again
             case _:
                 raise EOFError
+    return refused
 
 
-def _read_commands(connection: socket.socket, commands: queue.SimpleQueue[object]) -> None:
+def _read_commands(
+    connection: socket.socket, commands: queue.SimpleQueue[object], submissions: Submissions
+) -> None:
     try:
         while True:
-            commands.put(channel.receive(connection))
+            match channel.receive(connection):
+                case channel.Submit(request):
+                    submissions.submit(request)
+                case channel.Cancel(turn_id, None) as cancel:
+                    if not submissions.cancel(turn_id):
+                        commands.put(cancel)
+                case command:
+                    commands.put(command)
     except EOFError:
         commands.put(_CLOSED)
 
@@ -101,6 +142,9 @@ def _engine(config: EngineConfig, model: LoadedModel) -> Engine:
         max_step_tokens=model.max_step_tokens,
         max_model_len=model.max_model_len,
         eos_token_ids=model.eos_token_ids,
+        # A pass over a few prompt tokens costs a CUDA device little more than one decode step.
+        long_prompt_chunk=128 if config.device == "cuda" else None,
+        min_forced_run=3 if config.device == "cuda" else 2,
     )
     return Engine(Scheduler(pool, limits), model.runner)
 

@@ -9,47 +9,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence as AbstractSequence
+from dataclasses import dataclass
 from secrets import randbits
 
+from inference.mask_ledger import MaskJob, MaskLedger, TokenMatcher
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.block_table import BlockTable
 from inference.sequence import Sequence
-from inference.step import BlockWrite, NewRow, ScheduledRow, StepPlan, StepResult
-from inference.types import EngineStats, TokenChunk, TurnRequest
+from inference.step import BlockWrite, ScheduledRow, StepPlan, StepResult
+from inference.step_draft import StepDraft
+from inference.types import EngineStats, TokenChunk, TokenLogprobs, TurnRequest
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """max_step_tokens bounds one step's tokens, prefill and decode together; max_rows the sequences running at once."""
+    """max_step_tokens bounds one step's tokens, prefill and decode together; max_rows the sequences running at once.
+
+    long_prompt_chunk: so many tokens at most of a prompt of more than long_prompt tokens in a step in which others
+    decode, for they wait for it. min_forced_run: so many forced tokens are worth a pass over all of them at once.
+    """
 
     max_rows: int
     max_step_tokens: int
     max_model_len: int
     eos_token_ids: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A step being planned; lives for one call of Scheduler.plan."""
-
-    tokens_left: int
-    decodes: list[ScheduledRow] = field(default_factory=list)
-    prefills: list[ScheduledRow] = field(default_factory=list)
-    new_rows: list[NewRow] = field(default_factory=list)
-    block_writes: list[BlockWrite] = field(default_factory=list)
-    block_copies: list[tuple[int, int]] = field(default_factory=list)
-    decode_sequences: list[Sequence] = field(default_factory=list)
-    prefill_sequences: list[Sequence] = field(default_factory=list)
-
-    def finish(self) -> StepPlan:
-        return StepPlan(
-            rows=(*self.decodes, *self.prefills),
-            num_decodes=len(self.decodes),
-            new_rows=tuple(self.new_rows),
-            block_writes=tuple(self.block_writes),
-            block_copies=tuple(self.block_copies),
-        )
+    long_prompt: int = 1024
+    long_prompt_chunk: int | None = None
+    min_forced_run: int = 2
 
 
 class Scheduler:
@@ -70,22 +57,29 @@ class Scheduler:
         self._turns: dict[str, list[Sequence]] = {}
         # Which sequences sample in each launched step, oldest first: apply() reads them back in plan order.
         self._launched: deque[list[Sequence]] = deque()
+        self._masks = MaskLedger(limits.max_rows)
         self._num_steps = 0
         self._num_prompt_tokens = 0
         self._num_cached_prompt_tokens = 0
         self._num_generated_tokens = 0
         self._num_preemptions = 0
+        self._num_forced_tokens = 0
 
     @property
     def has_work(self) -> bool:
         return bool(self._turns) or bool(self._launched)
 
-    def submit(self, request: TurnRequest) -> None:
-        """Queue a turn's choices behind those that wait. The caller has checked the prompt against max_model_len."""
+    def submit(self, request: TurnRequest, matchers: AbstractSequence[TokenMatcher] = ()) -> None:
+        """Queue a turn's choices behind those that wait. The caller has checked the prompt against max_model_len.
+
+        matchers: one a choice, at their beginning, if the turn is constrained.
+        """
         choices: list[Sequence] = []
         for choice in range(request.n):
-            sequence = self._sequence(request, choice)
+            sequence = self._sequence(request, choice, matchers[choice] if matchers else None)
             sequence.parent = choices[0] if choices else None
+            # What must come first is read together with the prompt.
+            sequence.take_first_forced()
             choices.append(sequence)
         self._turns[request.turn_id] = choices
         self._waiting += choices
@@ -100,7 +94,7 @@ class Scheduler:
 
     def plan(self) -> StepPlan | None:
         """The next step, with its blocks allocated, or None when nothing can run before a result is applied."""
-        draft = _Draft(tokens_left=self._limits.max_step_tokens)
+        draft = StepDraft(tokens_left=self._limits.max_step_tokens)
         # Asked first: a fork copies blocks before the step runs, so its parent's prompt must be an earlier step's work.
         admissible = list(self._admissible())
         self._plan_decodes(draft)
@@ -115,6 +109,8 @@ class Scheduler:
         sampling = [sequence for sequence, row in zip(sequences, plan.rows, strict=True) if row.samples]
         for sequence in sampling:
             sequence.num_in_flight += 1
+            if sequence.matcher is not None and sequence.row is not None:
+                self._masks.planned(sequence.row)
         self._launched.append(sampling)
         self._num_steps += 1
         return plan
@@ -124,25 +120,41 @@ class Scheduler:
         chunks = []
         sampling = self._launched.popleft()
         for sequence, token_id, logprobs in zip(sampling, result.token_ids, result.logprobs, strict=True):
+            if sequence.num_void:
+                sequence.num_void -= 1
+                continue
             sequence.num_in_flight -= 1
             if sequence.finish_reason is not None:
                 continue  # the surplus token of a stop or cancel that was noticed after this step was launched
-            first = len(sequence.token_ids) == sequence.num_prompt_tokens
-            sequence.token_ids.append(token_id)
-            self._num_generated_tokens += 1
-            self._finish_if_done(sequence, token_id)
-            chunks.append(
-                TokenChunk(
-                    turn_id=sequence.turn_id,
-                    choice=sequence.choice,
-                    token_ids=(token_id,),
-                    logprobs=(logprobs,) if logprobs is not None else (),
-                    finish_reason=sequence.finish_reason,
-                    stop_token_id=token_id if sequence.finish_reason == "stop" else None,
-                    num_cached_tokens=sequence.num_cached_tokens if first else None,
-                )
-            )
+            error = sequence.take_in(token_id)
+            if error is None:
+                sequence.take_forced(self._limits.min_forced_run)
+            self._finish_if_done(sequence, token_id, error)
+            if sequence.matcher is not None and sequence.row is not None:
+                self._masks.post(sequence.row, sequence.num_in_flight, sequence.matcher)
+            chunks.append(self._chunk_of_output(sequence, logprobs, error))
         return chunks
+
+    def _chunk_of_output(self, sequence: Sequence, logprobs: TokenLogprobs | None, error: str | None) -> TokenChunk:
+        token_ids, sequence.unsent = tuple(sequence.unsent), []
+        first, sequence.has_spoken = not sequence.has_spoken, True
+        self._num_generated_tokens += len(token_ids)
+        self._num_forced_tokens += sequence.num_forced
+        sequence.num_forced = 0
+        return TokenChunk(
+            turn_id=sequence.turn_id,
+            choice=sequence.choice,
+            token_ids=token_ids,
+            logprobs=(logprobs,) if logprobs is not None else (),
+            finish_reason=sequence.finish_reason,
+            stop_token_id=token_ids[-1] if sequence.has_ended_itself else None,
+            num_cached_tokens=sequence.num_cached_tokens if first else None,
+            error=error,
+        )
+
+    def take_mask_jobs(self) -> list[MaskJob]:
+        """What has become known about masks since the last call; the runner's steps may be waiting for it."""
+        return self._masks.take()
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -156,11 +168,12 @@ class Scheduler:
             num_cached_prompt_tokens=self._num_cached_prompt_tokens,
             num_generated_tokens=self._num_generated_tokens,
             num_preemptions=self._num_preemptions,
+            num_forced_tokens=self._num_forced_tokens,
         )
 
     # Planning, in order of precedence: turns that already speak, prompts half read, then newcomers.
 
-    def _plan_decodes(self, draft: _Draft) -> None:
+    def _plan_decodes(self, draft: StepDraft) -> None:
         for sequence in list(self._running):
             if draft.tokens_left == 0:
                 break
@@ -170,17 +183,17 @@ class Scheduler:
             if self._make_room(draft, sequence, sequence.num_planned + 1):
                 self._schedule(draft, sequence, 1)
 
-    def _plan_running_prefills(self, draft: _Draft) -> None:
+    def _plan_running_prefills(self, draft: StepDraft) -> None:
         for sequence in list(self._running):
             if draft.tokens_left == 0:
                 break
             if sequence.row is None or not sequence.is_prefilling:
                 continue
-            count = self._chunk(draft, sequence.num_planned, sequence.num_to_compute)
+            count = self._chunk(draft, sequence, sequence.num_planned, sequence.num_to_compute)
             if self._grow(draft, sequence, sequence.num_planned + count):
                 self._schedule(draft, sequence, count)
 
-    def _admit(self, draft: _Draft, admissible: list[Sequence]) -> None:
+    def _admit(self, draft: StepDraft, admissible: list[Sequence]) -> None:
         for sequence in admissible:
             if not self._free_rows or draft.tokens_left == 0:
                 break
@@ -197,10 +210,12 @@ class Scheduler:
                 continue
             yield sequence
 
-    def _enter(self, draft: _Draft, sequence: Sequence) -> bool:
+    def _enter(self, draft: StepDraft, sequence: Sequence) -> bool:
         """Give a waiting sequence a row, its cached prefix and its first chunk; False when blocks are short."""
         num_cached = self._adopt_prefix(sequence)
-        count = self._chunk(draft, num_cached, len(sequence.token_ids) - num_cached)
+        wanted = len(sequence.token_ids) - num_cached
+        sequence.chunk_limit = self._limits.long_prompt_chunk if wanted > self._limits.long_prompt else None
+        count = self._chunk(draft, sequence, num_cached, wanted)
         # Room for the whole prompt and one token more: admitting on less would only preempt somebody soon.
         if sequence.table.num_missing(len(sequence.token_ids) + 1) + 1 > self._pool.num_free and self._running:
             sequence.table.release()
@@ -218,7 +233,9 @@ class Scheduler:
             sequence.num_cached_tokens = num_cached
             self._num_prompt_tokens += sequence.num_prompt_tokens
             self._num_cached_prompt_tokens += num_cached
-        draft.new_rows.append(self._new_row(sequence))
+        draft.new_rows.append(sequence.new_row())
+        if sequence.matcher is not None:
+            self._masks.post(sequence.row, 0, sequence.matcher)
         draft.block_writes.append(BlockWrite(sequence.row, 0, tuple(sequence.table.block_ids)))
         self._schedule(draft, sequence, count)
         return True
@@ -232,9 +249,10 @@ class Scheduler:
             return sequence.num_prompt_tokens - 1
         return sequence.table.match_prefix(sequence.token_ids)
 
-    def _schedule(self, draft: _Draft, sequence: Sequence, count: int) -> None:
+    def _schedule(self, draft: StepDraft, sequence: Sequence, count: int) -> None:
         assert sequence.row is not None
         decodes = sequence.is_decoding
+        draft.token_writes += sequence.token_writes()
         samples = sequence.num_to_compute == count
         row = ScheduledRow(sequence.row, sequence.num_planned, count, samples)
         (draft.decodes if decodes else draft.prefills).append(row)
@@ -243,22 +261,25 @@ class Scheduler:
         sequence.num_planned += count
         sequence.table.record_full_blocks(sequence.token_ids, min(sequence.num_planned, len(sequence.token_ids)))
 
-    def _chunk(self, draft: _Draft, start: int, wanted: int) -> int:
+    def _chunk(self, draft: StepDraft, sequence: Sequence, start: int, wanted: int) -> int:
         """How many of `wanted` tokens from `start` on fit the budget; a prompt is cut between blocks where possible.
 
         Then what is computed together within a block does not depend on how much of a step others take.
         """
-        if wanted <= draft.tokens_left:
+        room = draft.tokens_left
+        if sequence.chunk_limit is not None and draft.decodes:
+            room = min(room, sequence.chunk_limit)
+        if wanted <= room:
             return wanted
-        end = start + draft.tokens_left
-        return max(end - end % self._pool.block_size - start, 0) or draft.tokens_left
+        end = start + room
+        return max(end - end % self._pool.block_size - start, 0) or room
 
     # Blocks
 
     def _capacity(self, sequence: Sequence) -> int:
         return len(sequence.table.block_ids) * self._pool.block_size
 
-    def _grow(self, draft: _Draft, sequence: Sequence, num_tokens: int) -> bool:
+    def _grow(self, draft: StepDraft, sequence: Sequence, num_tokens: int) -> bool:
         missing = sequence.table.num_missing(num_tokens)
         if missing > self._pool.num_free:
             return False
@@ -268,7 +289,7 @@ class Scheduler:
             draft.block_writes.append(BlockWrite(sequence.row, start, tuple(sequence.table.grow(num_tokens))))
         return True
 
-    def _make_room(self, draft: _Draft, sequence: Sequence, num_tokens: int) -> bool:
+    def _make_room(self, draft: StepDraft, sequence: Sequence, num_tokens: int) -> bool:
         """Grow a decoding sequence, at the cost of the youngest ones if need be; False if it had to go itself."""
         while not self._grow(draft, sequence, num_tokens):
             victim = next(
@@ -282,15 +303,22 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         """Send a running sequence back to the head of the queue; its tokens stay, its KV is computed again."""
         self._leave_row(sequence)
+        if sequence.matcher is not None:
+            sequence.drop_in_flight()  # its mask may make room for that of the row's next holder
         sequence.num_planned = 0
         self._waiting.appendleft(sequence)
         self._num_preemptions += 1
 
     # Ends
 
-    def _finish_if_done(self, sequence: Sequence, token_id: int) -> None:
-        if token_id in sequence.end_token_ids and len(sequence.token_ids) > sequence.no_end_before:
-            sequence.finish_reason = "stop"
+    def _finish_if_done(self, sequence: Sequence, token_id: int, error: str | None) -> None:
+        matcher = sequence.matcher
+        if error is not None:
+            sequence.finish_reason = "error"
+        elif token_id in sequence.end_token_ids and len(sequence.token_ids) > sequence.no_end_before:
+            sequence.finish_reason, sequence.has_ended_itself = "stop", True
+        elif matcher is not None and matcher.is_done:
+            sequence.finish_reason = "stop"  # nothing but an end token may follow: no step is spent on it
         elif len(sequence.token_ids) >= sequence.max_total_tokens:
             sequence.finish_reason = "length"
         else:
@@ -306,6 +334,8 @@ class Scheduler:
         if sequence.row is None:
             self._waiting.remove(sequence)
             return
+        if sequence.matcher is not None:
+            self._masks.release(sequence.row)
         self._leave_row(sequence)
 
     def _leave_row(self, sequence: Sequence) -> None:
@@ -317,9 +347,7 @@ class Scheduler:
         sequence.row = None
         self._running.remove(sequence)
 
-    # Construction
-
-    def _sequence(self, request: TurnRequest, choice: int) -> Sequence:
+    def _sequence(self, request: TurnRequest, choice: int, matcher: TokenMatcher | None) -> Sequence:
         params = request.params
         room = self._limits.max_model_len - len(request.prompt_token_ids)
         ends = params.stop_token_ids if params.ignore_eos else (*params.stop_token_ids, *self._limits.eos_token_ids)
@@ -335,16 +363,5 @@ class Scheduler:
             end_token_ids=tuple(dict.fromkeys(ends)),
             max_total_tokens=len(request.prompt_token_ids)
             + min(room, params.max_tokens if params.max_tokens is not None else room),
-        )
-
-    def _new_row(self, sequence: Sequence) -> NewRow:
-        assert sequence.row is not None
-        return NewRow(
-            row=sequence.row,
-            token_ids=tuple(sequence.token_ids),
-            num_prompt_tokens=sequence.num_prompt_tokens,
-            params=sequence.params,
-            noise_key=sequence.noise_key,
-            no_end_before=sequence.no_end_before,
-            end_token_ids=sequence.end_token_ids,
+            matcher=matcher,
         )

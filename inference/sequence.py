@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as AbstractSequence
+from itertools import takewhile
 
+from inference.mask_ledger import TokenMatcher
 from inference.paged_kv.block_table import BlockTable
+from inference.step import NewRow, TokenWrite
 from inference.types import FinishReason, SamplingParams
 
 
@@ -14,12 +17,19 @@ class Sequence:
     token_ids: every token known to the host, the prompt first.
     num_planned: tokens whose KV the launched steps compute; at most one beyond token_ids is in flight at a time.
     num_in_flight: launched steps whose token for this sequence the host has not seen yet: 0, 1 or 2.
+    num_void: launched steps before those whose token is known already, because it was forced, or wrong.
+    num_unwritten: the last known tokens that the runner's row does not have.
+    unsent: generated tokens that no chunk has told yet. has_spoken: a chunk has told some.
+    num_forced: those of `unsent` that were never sampled.
+    matcher: what its tokens are held to, if anything.
+    has_ended_itself: its last token is an end token.
+    chunk_limit: how many tokens of its prompt a step takes while others decode, if that is bounded.
     row: its slot in the runner while it runs, else None.
     """
 
     def __init__(
         self, turn_id: str, choice: int, prompt: AbstractSequence[int], params: SamplingParams, table: BlockTable,
-        noise_key: int, end_token_ids: tuple[int, ...], max_total_tokens: int,
+        noise_key: int, end_token_ids: tuple[int, ...], max_total_tokens: int, matcher: TokenMatcher | None = None,
     ) -> None:
         self.turn_id = turn_id
         self.choice = choice
@@ -32,10 +42,18 @@ class Sequence:
         self.max_total_tokens = max_total_tokens
         self.num_planned = 0
         self.num_in_flight = 0
+        self.num_void = 0
+        self.num_unwritten = 0
+        self.unsent: list[int] = []
+        self.has_spoken = False
+        self.num_forced = 0
+        self.matcher = matcher
+        self.chunk_limit: int | None = None
         self.num_cached_tokens: int | None = None
         self.row: int | None = None
         self.parent: Sequence | None = None
         self.finish_reason: FinishReason | None = None
+        self.has_ended_itself = False
 
     @property
     def num_tokens_with_in_flight(self) -> int:
@@ -59,6 +77,73 @@ class Sequence:
     def may_grow(self) -> bool:
         """Whether another token may still be sampled after those in flight."""
         return self.num_tokens_with_in_flight < self.max_total_tokens
+
+    def take_in(self, token_id: int) -> str | None:
+        """A sampled token has arrived; returns what is wrong with it, if the matcher does not go on with it."""
+        self.token_ids.append(token_id)
+        self.unsent.append(token_id)
+        matcher = self.matcher
+        if matcher is None or (matcher.accept(token_id) and not matcher.error):
+            return None
+        return f"The grammar of this turn gave up: {matcher.error or f'token {token_id} came where none such may'}."
+
+    def take_forced(self, min_run: int) -> None:
+        """Take in the tokens that must come next, if they are at least min_run; they need not be sampled.
+
+        What is being sampled now then comes to nothing. Not where log-probabilities are asked for: forced tokens
+        have none.
+        """
+        self._take(self._forced(), min_run)
+
+    def take_first_forced(self) -> None:
+        """The same before the first step, which reads them with the prompt and samples the token after them."""
+        self._take(self._forced()[:-1], 1)
+
+    def drop_in_flight(self) -> None:
+        """What launched steps are sampling for this sequence comes to nothing."""
+        self.num_void += self.num_in_flight
+        self.num_in_flight = 0
+
+    def _forced(self) -> tuple[int, ...]:
+        matcher = self.matcher
+        if matcher is None or self.params.logprobs is not None or matcher.is_done:
+            return ()
+        forced = matcher.forced()[: self.max_total_tokens - len(self.token_ids)]
+        return forced if set(forced).isdisjoint(self.end_token_ids) else ()
+
+    def _take(self, forced: tuple[int, ...], min_run: int) -> None:
+        matcher = self.matcher
+        taken = list(takewhile(matcher.accept, forced)) if matcher is not None and len(forced) >= min_run else []
+        if not taken:
+            return
+        self.token_ids += taken
+        self.unsent += taken
+        self.num_forced += len(taken)
+        self.num_unwritten = len(taken)
+        self.drop_in_flight()
+
+    def token_writes(self) -> list[TokenWrite]:
+        """The known tokens that the row does not have; it has them when these writes are done."""
+        if not self.num_unwritten:
+            return []
+        assert self.row is not None
+        start = len(self.token_ids) - self.num_unwritten
+        self.num_unwritten = 0
+        return [TokenWrite(self.row, start, tuple(self.token_ids[start:]))]
+
+    def new_row(self) -> NewRow:
+        assert self.row is not None
+        self.num_unwritten = 0
+        return NewRow(
+            row=self.row,
+            token_ids=tuple(self.token_ids),
+            num_prompt_tokens=self.num_prompt_tokens,
+            params=self.params,
+            noise_key=self.noise_key,
+            no_end_before=self.no_end_before,
+            end_token_ids=self.end_token_ids,
+            is_constrained=self.matcher is not None,
+        )
 
     @property
     def no_end_before(self) -> int:

@@ -16,6 +16,7 @@ class NewRow:
 
     no_end_before: positions below it may not sample an end token (min_tokens, as an absolute token count).
     end_token_ids: the tokens that end this sequence; masked while no_end_before forbids them.
+    is_constrained: each token that the row samples waits for its mask (inference.mask_ledger).
     """
 
     row: int
@@ -25,6 +26,16 @@ class NewRow:
     noise_key: int
     no_end_before: int
     end_token_ids: tuple[int, ...]
+    is_constrained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWrite:
+    """Tokens that the host knows without their having been sampled: written into the row from position `start` on."""
+
+    row: int
+    start: int
+    token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +61,13 @@ class ScheduledRow:
 class StepPlan:
     """One forward pass. `rows`: decodes (one token each) first, then prefill chunks; no row occurs twice.
 
-    Applied in this order: block_copies (source, copy), new_rows, block_writes, then the pass.
+    Applied in this order: block_copies (source, copy), new_rows, token_writes, block_writes, then the pass.
     """
 
     rows: tuple[ScheduledRow, ...]
     num_decodes: int
     new_rows: tuple[NewRow, ...] = ()
+    token_writes: tuple[TokenWrite, ...] = ()
     block_writes: tuple[BlockWrite, ...] = ()
     block_copies: tuple[tuple[int, int], ...] = ()
 

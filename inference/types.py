@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from inference.grammar.source import GrammarSource
+
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 # What sets the longest sequence: the model's own maximum, --max-model-len, or the memory for its KV.
 ContextBound = Literal["model", "option", "memory"]
@@ -42,7 +44,7 @@ class SamplingParams:
 class TurnRequest:
     """One prompt, `n` sampled continuations (choices 0..n-1). `turn_id` is unique among live turns.
 
-    cache_salt: turns share cached prefixes only within one salt.
+    cache_salt: turns share cached prefixes only within one salt. grammar: what the output is held to, if anything.
     """
 
     turn_id: str
@@ -50,6 +52,7 @@ class TurnRequest:
     params: SamplingParams
     n: int = 1
     cache_salt: str = ""
+    grammar: GrammarSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ class EngineInfo:
 class EngineStats:
     """A snapshot after a step. Counters grow over the engine's life; the rest is now.
 
+    num_forced_tokens: generated tokens that were known without a pass of their own. num_masks, mask_s: masks of
+    constrained rows that were computed, and the time it took in all.
     num_blocks_in_use counts blocks that a live turn holds; num_blocks_cached those kept for reuse only.
     """
 
@@ -116,4 +121,7 @@ class EngineStats:
     num_cached_prompt_tokens: int = 0
     num_generated_tokens: int = 0
     num_preemptions: int = 0
+    num_forced_tokens: int = 0
+    num_masks: int = 0
+    mask_s: float = 0.0
     last_step_s: float = 0.0

@@ -23,14 +23,14 @@ class CudaRows:
 
     token_ids: [rows, stride]; block_table: [rows, max_blocks]; lengths: [rows], tokens in the cache;
     temperatures: [rows] float32; noise_keys: [rows] int64; skips: [rows], 1 where the sampling kernel leaves the row to
-    the host-driven sampler.
+    the host-driven sampler; constrained: [rows], 1 where each sampled token waits for its mask.
     """
 
     def __init__(self, max_rows: int, max_model_len: int, block_size: int, device: torch.device) -> None:
         rows = max_rows + 1
         self._stride = -(-(max_model_len + 2) // 64) * 64
         self._num_blocks = -(-max_model_len // block_size) + 1
-        sizes = [rows * self._stride, rows * self._num_blocks, rows, rows, rows, rows * _INT64_WORDS]
+        sizes = [rows * self._stride, rows * self._num_blocks, rows, rows, rows, rows * _INT64_WORDS, rows]
         starts = [0]
         for size in sizes:
             starts.append(-(-(starts[-1] + size) // 64) * 64)
@@ -42,23 +42,29 @@ class CudaRows:
         self.lengths, self.skips = parts[2], parts[3]
         self.temperatures = parts[4].view(torch.float32)
         self.noise_keys = parts[5].view(torch.int64)
+        self.constrained = parts[6]
         self.sampling: list[RowSampling | None] = [None] * rows
+        self.is_constrained = [False] * rows
         self.spare_row = max_rows
 
     def apply(self, plan: StepPlan) -> None:
         """Stage everything that the plan changes and scatter it with one kernel."""
         writes: list[tuple[int, Sequence[int] | np.ndarray]] = []
-        tokens, table, lengths, skips, temperatures, keys, _ = self._starts
+        tokens, table, lengths, skips, temperatures, keys, constrained, _ = self._starts
         for new in plan.new_rows:
             sampling = RowSampling.of(new, self.arena.device)
             self.sampling[new.row] = sampling
+            self.is_constrained[new.row] = new.is_constrained
             writes += [
                 (tokens + new.row * self._stride, new.token_ids),
                 (lengths + new.row, (0,)),
                 (skips + new.row, (0 if sampling.is_plain else 1,)),
                 (temperatures + new.row, np.array([new.params.temperature], np.float32).view(np.int32)),
                 (keys + new.row * _INT64_WORDS, np.array([new.noise_key], np.int64).view(np.int32)),
+                (constrained + new.row, (1 if new.is_constrained else 0,)),
             ]
+        for known in plan.token_writes:
+            writes.append((tokens + known.row * self._stride + known.start, known.token_ids))
         for write in plan.block_writes:
             writes.append((table + write.row * self._num_blocks + write.start, write.block_ids))
         if writes:

@@ -17,10 +17,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from inference.mask_ledger import MaskJob
 from inference.paged_kv.pool import KVPool
 from inference.runner.cuda_inputs import PackedInputs, PackedShape
 from inference.runner.cuda_model import DeviceModel, PackedTokens
 from inference.runner.cuda_rows import CudaRows, to_device
+from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.linear import MAX_ROWS
 from inference.runner.kernels.rows import gather_rows
@@ -79,8 +81,9 @@ class CudaRunner:
             model.shape, rows.block_table, pool.layout.block_size,
             max_model_len=max_model_len, max_batch=max_rows,
         )  # fmt: skip
+        self._masks = DeviceMasks(max_rows + 1, model.head.small.num_outputs, self._device)
         self._sampling = Sampling(
-            rows.token_ids, rows.lengths, rows.temperatures, rows.noise_keys, rows.skips,
+            rows.token_ids, rows.lengths, rows.temperatures, rows.noise_keys, rows.skips, rows.constrained, self._masks,
             model.head.small.num_outputs, max_batch=max(max_rows, _PACKED_ROWS), spare_row=rows.spare_row,
         )  # fmt: skip
         self._scratch = model.scratch(max_rows, rows.block_table)
@@ -106,8 +109,18 @@ class CudaRunner:
                 logprobs += self._sample_specially(prefilled, self._prefill(chunks), self._prefill_results)
             return self._handle(len(decodes), len(prefilled), logprobs)
 
+    def reset_masks(self) -> None:
+        """Tickets start anew, with a new scheduler; nothing runs."""
+        with torch.cuda.stream(self._stream):
+            self._masks.reset()
+
+    def post_masks(self, jobs: Sequence[MaskJob]) -> None:
+        """Compute masks, in threads, and let the steps that wait for them go on."""
+        self._masks.post(jobs)
+
     def close(self) -> None:
         self._stream.synchronize()
+        self._masks.close()
         self._graphs.clear()
         self._packed_graphs.clear()
 
@@ -231,6 +244,8 @@ class CudaRunner:
                 logprobs.append(None)
                 continue
             position = row.start + row.num_tokens
+            if self.rows.is_constrained[row.row]:
+                self._sampling.mask(logits[index], row.row)
             token = draw(logits[index], sampling, self.rows.token_ids[row.row, :position], position)
             self.rows.token_ids[row.row, position] = token
             results[index] = token

@@ -12,6 +12,7 @@ from torch import nn
 
 from inference.config import Device, EngineConfig
 from inference.errors import ModelLoadError
+from inference.mask_ledger import MaskJob
 from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.attention import TorchAttention
 from inference.runner.checkpoint import TORCH_DTYPES, definition, eos_token_ids, load_weights, read_config
@@ -38,6 +39,10 @@ class Runner(Protocol):
     attention_name: str
 
     def launch(self, plan: StepPlan) -> Any: ...
+
+    def reset_masks(self) -> None: ...
+
+    def post_masks(self, jobs: list[MaskJob]) -> None: ...
 
     def close(self) -> None: ...
 

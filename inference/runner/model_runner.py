@@ -7,14 +7,18 @@ the host need not have seen them. Knows nothing of scheduling, processes or text
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from inference.mask_ledger import MaskJob
 from inference.paged_kv.pool import KVPool
 from inference.runner.attention import AttentionBackend
 from inference.runner.input_batch import StepInputs, prepare
+from inference.runner.masks import HostMasks
 from inference.runner.request_rows import RequestRows
 from inference.runner.sampler import sample
 from inference.step import StepPlan, StepResult
@@ -45,12 +49,21 @@ class ModelRunner:
         self._backend = backend
         self.attention_name = backend.name
         self._num_threads = torch.get_num_threads()
+        self._masks = HostMasks(max_rows, cast(Any, model).config.get_text_config().vocab_size)
         self._rows = RequestRows(max_rows, max_model_len, pool.layout.block_size)
         # One thread: steps run in launch order, and torch keeps one set of OpenMP workers warm.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-runner")
 
     def launch(self, plan: StepPlan) -> StepHandle:
         return StepHandle(self._thread.submit(self._run, plan))
+
+    def reset_masks(self) -> None:
+        """Tickets start anew, with a new scheduler; nothing runs."""
+        self._masks.reset()
+
+    def post_masks(self, jobs: Sequence[MaskJob]) -> None:
+        """Compute masks, in the caller's thread, and let the steps that wait for them go on."""
+        self._masks.post(jobs)
 
     def close(self) -> None:
         """Wait for the launched steps and end the thread."""
@@ -75,6 +88,6 @@ class ModelRunner:
         if not step.sample_rows:
             return StepResult((), ())
 
-        tokens, logprobs = sample(logits, step.sample_rows, step.sample_positions, self._rows)
+        tokens, logprobs = sample(logits, step.sample_rows, step.sample_positions, self._rows, self._masks)
         self._rows.token_ids[step.sample_rows, step.sample_positions] = tokens
         return StepResult(tuple(tokens.tolist()), tuple(logprobs))

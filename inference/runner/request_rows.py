@@ -74,12 +74,17 @@ class RequestRows:
         # And room for the longest length rounded up as attention rounds it; what lies past a row's end is masked.
         self.block_table = torch.zeros((max_rows, -(-max_model_len // block_size) + 64), dtype=torch.int64)
         self.sampling: list[RowSampling | None] = [None] * max_rows
+        self.is_constrained = [False] * max_rows
 
     def apply(self, plan: StepPlan) -> None:
-        """Write the plan's new rows and block ids."""
+        """Write the plan's new rows, tokens and block ids."""
         for new in plan.new_rows:
             self.token_ids[new.row, : len(new.token_ids)] = torch.tensor(new.token_ids, dtype=torch.int64)
             self.sampling[new.row] = RowSampling.of(new)
+            self.is_constrained[new.row] = new.is_constrained
+        for tokens in plan.token_writes:
+            ids = torch.tensor(tokens.token_ids, dtype=torch.int64)
+            self.token_ids[tokens.row, tokens.start : tokens.start + len(ids)] = ids
         for write in plan.block_writes:
             ids = torch.tensor(write.block_ids, dtype=torch.int64)
             self.block_table[write.row, write.start : write.start + len(write.block_ids)] = ids

@@ -10,6 +10,7 @@ import math
 
 import torch
 
+from inference.runner.masks import HostMasks
 from inference.runner.request_rows import RequestRows, RowSampling
 from inference.types import TokenLogprobs
 
@@ -20,22 +21,32 @@ _MASK_64 = 2**64 - 1
 
 
 def sample(
-    logits: torch.Tensor, row_ids: list[int], positions: list[int], rows: RequestRows
+    logits: torch.Tensor, row_ids: list[int], positions: list[int], rows: RequestRows, masks: HostMasks | None = None
 ) -> tuple[torch.Tensor, list[TokenLogprobs | None]]:
-    """logits: [num_samples, vocab], left unchanged; positions[i] is where row_ids[i]'s new token will stand.
+    """logits: [num_samples, vocab]; positions[i] is where row_ids[i]'s new token will stand.
 
     Returns the tokens, [num_samples] int64, and the log-probabilities of the rows that asked for them. Those are the
-    model's own: taken before penalties, bias and temperature.
+    model's own: taken before masks, penalties, bias and temperature.
     """
+    own = logits.clone() if any(_sampling(rows, row).params.logprobs is not None for row in row_ids) else logits
+    for index, row in enumerate(row_ids):
+        allowed = masks.next_of(row) if masks is not None and rows.is_constrained[row] else None
+        if allowed is not None:
+            logits[index].masked_fill_(~torch.from_numpy(allowed), -torch.inf)
     tokens = logits.argmax(dim=-1)
     logprobs: list[TokenLogprobs | None] = [None] * len(row_ids)
     for index, (row, position) in enumerate(zip(row_ids, positions, strict=True)):
-        sampling = rows.sampling[row]
-        assert sampling is not None, "a scheduled row has entered"
+        sampling = _sampling(rows, row)
         if not sampling.is_plain_greedy:
             tokens[index] = draw(logits[index], sampling, rows.token_ids[row, :position], position)
-            logprobs[index] = read_logprobs(*gather_logprobs(logits[index], tokens[index], sampling))
+            logprobs[index] = read_logprobs(*gather_logprobs(own[index], tokens[index], sampling))
     return tokens, logprobs
+
+
+def _sampling(rows: RequestRows, row: int) -> RowSampling:
+    sampling = rows.sampling[row]
+    assert sampling is not None, "a scheduled row has entered"
+    return sampling
 
 
 def draw(logits: torch.Tensor, sampling: RowSampling, history: torch.Tensor, position: int) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.testkit.local_engine import loaded, local_engine
+from tests.testkit.matchers import RandomMatcher
 from tests.testkit.tiny_models import VOCAB, save_tiny_model
 
 pytestmark = [
@@ -162,3 +163,25 @@ def test_preempted_rows_resume_unharmed(folder):
         engine.run()
         for turn_id in prompts:
             assert engine.tokens(turn_id) == alone[turn_id]
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 1.0}, {"temperature": 0.8, "top_p": 0.9, "top_k": 50}])
+def test_constrained_turns_keep_to_their_matchers_and_neighbours_do_not_notice(folder, sampling):
+    prompts = _prompts(24, longest=40)
+    free = {turn_id: prompt for index, (turn_id, prompt) in enumerate(prompts.items()) if index % 2}
+    with loaded(folder, dtype="bf16", **OPTIONS) as model:
+        alone = _run(model, free, temperature=0.9, seed=4)
+        for min_forced_run in (2, 10**6):
+            engine = local_engine(model, min_forced_run=min_forced_run)
+            matchers = {}
+            for index, (turn_id, prompt) in enumerate(prompts.items()):
+                if turn_id in free:
+                    engine.submit(turn_id, prompt, temperature=0.9, seed=4, max_tokens=NUM_NEW, ignore_eos=True)
+                    continue
+                matchers[turn_id] = RandomMatcher(index, 30, VOCAB)
+                engine.submit(turn_id, prompt, matchers=[matchers[turn_id]], max_tokens=60, ignore_eos=True, **sampling)
+            engine.run()
+            assert {turn_id: engine.tokens(turn_id) for turn_id in free} == alone
+            for turn_id, matcher in matchers.items():
+                assert engine.tokens(turn_id) == matcher.accepted
+                assert matcher.is_done

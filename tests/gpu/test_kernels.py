@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import os
 import random
+import time
 
+import numpy as np
 import pytest
 import torch
 
 triton = pytest.importorskip("triton")
 
+from inference.mask_ledger import MaskJob  # noqa: E402
 from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
+from inference.runner.device_masks import DeviceMasks  # noqa: E402
 from inference.runner.kernels.attention import EXTRA_TILES, PagedAttention, tiles_of  # noqa: E402
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, pairwise, store_heads  # noqa: E402
 from inference.runner.kernels.linear import RowSquares, SmallLinear, Tiling, gated, interleave  # noqa: E402
@@ -379,7 +383,11 @@ def test_sampling_draws_what_the_reference_draws(vocab_size):
     skips = torch.tensor([0, 0, 0, 1, 0], dtype=torch.int32, device=DEVICE)
     temperatures = torch.tensor([0.0, 1.0, 0.7, 1.0, 1.5], device=DEVICE)
     keys = torch.tensor([1, 2**62 + 12345, 77, 5, 999], dtype=torch.int64, device=DEVICE)
-    sampling = Sampling(token_ids, lengths, temperatures, keys, skips, vocab_size, max_batch=8, spare_row=2)
+    masks = DeviceMasks(rows, vocab_size, torch.device(DEVICE))
+    constrained = torch.zeros(rows, dtype=torch.int32, device=DEVICE)
+    sampling = Sampling(
+        token_ids, lengths, temperatures, keys, skips, constrained, masks, vocab_size, max_batch=8, spare_row=2
+    )
     logits = torch.randn(4, vocab_size, device=DEVICE) * 2
     logits[0, 100] = logits[0, 4000] = logits[0].max() + 1  # a tie goes to the first
     sample_rows = torch.tensor([0, 4, 1, 3], dtype=torch.int32, device=DEVICE)
@@ -395,3 +403,78 @@ def test_sampling_draws_what_the_reference_draws(vocab_size):
             assert token_ids[row, position] == results[index]
         assert results[3] == -7, "a skipped row is left to the host-driven sampler"
         assert lengths[sample_rows.long()].tolist() == [6, 10, 21, 31]
+
+
+class _Only:
+    """A matcher that allows these tokens, or everything."""
+
+    def __init__(self, token_ids: list[int] | None) -> None:
+        self.token_ids = token_ids
+
+    def mask(self, out: np.ndarray) -> bool:
+        if self.token_ids is None:
+            return False
+        bits = np.zeros(out.size * 32, np.uint8)
+        bits[self.token_ids] = 1
+        out[:] = np.packbits(bits, bitorder="little").view(np.int32)
+        return True
+
+
+@pytest.mark.parametrize("vocab_size", [4096, 9001])
+def test_a_constrained_row_samples_what_its_mask_allows_and_the_others_what_they_would(vocab_size):
+    rows = 4
+    token_ids, lengths = (torch.zeros(rows, size, dtype=torch.int32, device=DEVICE) for size in (64, 1))
+    temperatures = torch.tensor([0.0, 1.0, 1.0, 0.0], device=DEVICE)
+    keys = torch.tensor([1, 2, 3, 4], dtype=torch.int64, device=DEVICE)
+    skips = torch.zeros(rows, dtype=torch.int32, device=DEVICE)
+    constrained = torch.tensor([1, 1, 0, 1], dtype=torch.int32, device=DEVICE)
+    masks = DeviceMasks(rows, vocab_size, torch.device(DEVICE))
+    parts = (token_ids, lengths.flatten(), temperatures, keys, skips)
+    sampling = Sampling(*parts, constrained, masks, vocab_size, max_batch=4, spare_row=9)
+    free = Sampling(*parts, torch.zeros_like(constrained), masks, vocab_size, max_batch=4, spare_row=9)
+    logits = torch.randn(rows, vocab_size, device=DEVICE) * 3
+    sample_rows = torch.arange(rows, dtype=torch.int32, device=DEVICE)
+    positions = torch.full((rows,), 7, dtype=torch.int32, device=DEVICE)
+    results, unmasked = (torch.zeros(rows, dtype=torch.int32, device=DEVICE) for _ in range(2))
+    free(logits, sample_rows, positions, unmasked)
+    allowed = {0: sorted(random.sample(range(vocab_size), 40)), 1: [vocab_size - 1]}
+    for ticket in (1, 2, 3):
+        jobs = [MaskJob(row, ticket, _Only(ids)) for row, ids in allowed.items()]
+        masks.post([*jobs, MaskJob(3, ticket, _Only(None))])
+        sampling(logits, sample_rows, positions, results)
+        assert results[0] == allowed[0][int(logits[0, allowed[0]].argmax())]
+        assert results[1] == vocab_size - 1
+        assert results[2:].tolist() == unmasked[2:].tolist()
+        assert masks.tickets.tolist() == [ticket, ticket, 0, ticket]
+
+    masks.post([MaskJob(0, 4, _Only(allowed[0]))])
+    row = logits[0].clone()
+    sampling.mask(row, 0)
+    kept = torch.isfinite(row).nonzero().flatten().tolist()
+    assert kept == allowed[0]
+    assert torch.equal(row[kept], logits[0, kept])
+    assert masks.tickets[0] == 4
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter does not run beside the host")
+def test_a_mask_may_come_after_its_step_was_launched():
+    masks = DeviceMasks(1, 5000, torch.device(DEVICE))
+    parts = [torch.zeros(1, size, dtype=torch.int32, device=DEVICE) for size in (64, 1, 1)]
+    temperatures, keys = torch.zeros(1, device=DEVICE), torch.zeros(1, dtype=torch.int64, device=DEVICE)
+    one = torch.ones(1, dtype=torch.int32, device=DEVICE)
+    sampling = Sampling(
+        parts[0], parts[1].flatten(), temperatures, keys, parts[2].flatten(), one, masks, 5000, max_batch=1, spare_row=9
+    )
+    logits = torch.randn(1, 5000, device=DEVICE)
+    results = [torch.full((1,), -1, dtype=torch.int32, device=DEVICE) for _ in range(3)]
+    torch.cuda.synchronize()
+    for result in results:
+        sampling(logits, one * 0, one * 3, result)
+    done = torch.cuda.Event()
+    done.record()
+    for ticket in (1, 2, 3):
+        assert not done.query()
+        time.sleep(0.05)
+        masks.post([MaskJob(0, ticket, _Only([1000 * ticket]))])
+    done.synchronize()
+    assert [int(result) for result in results] == [1000, 2000, 3000]

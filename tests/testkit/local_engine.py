@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from inference.config import EngineConfig
 from inference.engine import Engine
+from inference.mask_ledger import TokenMatcher
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.prefix_index import PrefixIndex
 from inference.runner.loader import LoadedModel, load
@@ -20,14 +21,18 @@ from inference.types import SamplingParams, TokenChunk, TurnRequest
 class LocalEngine:
     """Submit turns, run to the end, read `tokens` by turn id (choice 0) or `chunks` by (turn id, choice)."""
 
-    def __init__(self, model: LoadedModel, *, max_rows: int, max_step_tokens: int, block_size: int) -> None:
+    def __init__(
+        self, model: LoadedModel, *, max_rows: int, max_step_tokens: int, block_size: int, **limits: Any
+    ) -> None:
         self.pool = BlockPool(model.num_blocks, block_size, PrefixIndex())
-        limits = SchedulerLimits(max_rows, max_step_tokens, model.max_model_len, model.eos_token_ids)
-        self.engine = Engine(Scheduler(self.pool, limits), model.runner)
+        bounds = SchedulerLimits(max_rows, max_step_tokens, model.max_model_len, model.eos_token_ids, **limits)
+        self.engine = Engine(Scheduler(self.pool, bounds), model.runner)
         self.chunks: dict[tuple[str, int], list[TokenChunk]] = defaultdict(list)
 
-    def submit(self, turn_id: str, prompt: list[int], *, n: int = 1, **params: Any) -> None:
-        self.engine.submit(TurnRequest(turn_id, tuple(prompt), SamplingParams(**params), n=n))
+    def submit(
+        self, turn_id: str, prompt: list[int], *, n: int = 1, matchers: Sequence[TokenMatcher] = (), **params: Any
+    ) -> None:
+        self.engine.submit(TurnRequest(turn_id, tuple(prompt), SamplingParams(**params), n=n), matchers)
 
     def step(self) -> None:
         for chunk in self.engine.step():
@@ -55,6 +60,6 @@ def loaded(folder: Path, **options: Any) -> Iterator[LoadedModel]:
 
 
 def local_engine(
-    model: LoadedModel, *, max_rows: int = 32, max_step_tokens: int = 256, block_size: int = 16
+    model: LoadedModel, *, max_rows: int = 32, max_step_tokens: int = 256, block_size: int = 16, **limits: Any
 ) -> LocalEngine:
-    return LocalEngine(model, max_rows=max_rows, max_step_tokens=max_step_tokens, block_size=block_size)
+    return LocalEngine(model, max_rows=max_rows, max_step_tokens=max_step_tokens, block_size=block_size, **limits)

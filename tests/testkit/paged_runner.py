@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from inference.mask_ledger import MaskJob
 from inference.step import ScheduledRow, StepPlan, StepResult
 from inference.types import TokenLogprobs
 
@@ -49,6 +50,12 @@ class PagedRunner:
         self._blocks = [[_EMPTY] * self.block_size for _ in range(self.num_blocks)]
         self._tokens: dict[int, list[int]] = {}
         self._tables: dict[int, list[int]] = {}
+
+    def reset_masks(self) -> None:
+        """This runner's turns are not constrained."""
+
+    def post_masks(self, jobs: list[MaskJob]) -> None:
+        assert all(job.matcher is None for job in jobs)
 
     def launch(self, plan: StepPlan) -> _Handle:
         self.plans.append(plan)

@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 STDLIB = set(sys.stdlib_module_names)
 OURS = ("stream_parser", "inference", "gateway", "headrace")
 NO_TORCH = ("torch", "transformers", "triton")
-INFERENCE_DATA = ("inference.step", "inference.types", "inference.config", "inference.errors")
+INFERENCE_DATA = (
+    "inference.step", "inference.types", "inference.config", "inference.errors", "inference.mask_ledger",
+)
 
 # package -> (our modules it may import, outside modules it may not, or None for "standard library only")
 RULES: dict[str, tuple[tuple[str, ...], tuple[str, ...] | None]] = {

@@ -10,7 +10,32 @@ import torch
 import triton
 import triton.language as tl
 
+from inference.runner.device_masks import DeviceMasks
+
 _TILE = 4096
+# Some seconds. A host that has not answered by then is gone; what the row then samples is of no use.
+_MOST_SPINS = 4_000_000
+
+
+@triton.jit
+def _allowed(masks, mask_stride, posted, tickets, row, ids, inside, MOST_SPINS: tl.constexpr):
+    """Which of `ids` a constrained row may sample; waits until the host has posted the mask of its next ticket."""
+    ticket = tl.load(tickets + row) + 1
+    word = tl.load(posted + row, volatile=True)
+    spins = 0
+    while (word // 2 < ticket) & (spins < MOST_SPINS):
+        word = tl.load(posted + row, volatile=True)
+        spins += 1
+    bits = tl.load(masks + row * mask_stride + ids // 32, mask=inside, other=0, volatile=True)
+    return ((bits >> (ids % 32)) & 1 != 0) | (word % 2 != 0)
+
+
+@triton.jit
+def _mask_kernel(logits, masks, mask_stride, posted, tickets, row, vocab_size, TILE: tl.constexpr, SPINS: tl.constexpr):
+    ids = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    inside = ids < vocab_size
+    allowed = _allowed(masks, mask_stride, posted, tickets, tl.cast(row, tl.int64), ids, inside, SPINS)
+    tl.store(logits + ids, tl.full([TILE], -float("inf"), tl.float32), mask=inside & (allowed == 0))
 
 
 @triton.jit
@@ -35,8 +60,8 @@ def _noise(key, position, token_ids):
 @triton.jit
 def _sample_kernel(
     logits, sample_rows, positions, temperatures, noise_keys, skips, token_ids, token_stride, lengths, results,
-    best_scores, best_ids, arrivals, vocab_size, spare_row,
-    NUM_TILES: tl.constexpr, TILE: tl.constexpr, TILES_POW2: tl.constexpr,
+    best_scores, best_ids, arrivals, constrained, masks, mask_stride, posted, tickets, vocab_size, spare_row,
+    SPINS: tl.constexpr, NUM_TILES: tl.constexpr, TILE: tl.constexpr, TILES_POW2: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
     tile = tl.program_id(1)
@@ -50,6 +75,10 @@ def _sample_kernel(
         if temperature > 0:
             scores = scores / temperature - _noise(tl.load(noise_keys + row), position, ids)
         scores = tl.where(inside, scores, -float("inf"))
+        is_constrained = tl.load(constrained + row) != 0
+        if is_constrained:
+            allowed = _allowed(masks, mask_stride, posted, tickets, row, ids, inside, SPINS)
+            scores = tl.where(allowed, scores, -float("inf"))
         best, at = tl.max(scores, axis=0, return_indices=True, return_indices_tie_break_left=True)
         tl.store(best_scores + index * NUM_TILES + tile, best, cache_modifier=".cg")
         tl.store(best_ids + index * NUM_TILES + tile, tile * TILE + at, cache_modifier=".cg")
@@ -66,6 +95,8 @@ def _sample_kernel(
             tl.store(arrivals + index, 0)
             tl.store(token_ids + row * token_stride + position, token)
             tl.store(results + index, token)
+            if is_constrained:
+                tl.store(tickets + row, tl.load(tickets + row) + 1)  # all other tiles have read it
     if (tile == 0) & (row != spare_row):
         tl.store(lengths + row, position)
 
@@ -75,14 +106,17 @@ class Sampling:
     which fills batches up, keeps its length.
 
     token_ids: [max_rows, stride] int32, lengths, skips: [max_rows] int32; temperatures: [max_rows] float32;
-    noise_keys: [max_rows] int64.
+    noise_keys: [max_rows] int64; constrained: [max_rows] int32, 1 where a row's tokens wait for their masks.
     """
 
     def __init__(
         self, token_ids: torch.Tensor, lengths: torch.Tensor, temperatures: torch.Tensor, noise_keys: torch.Tensor,
-        skips: torch.Tensor, vocab_size: int, max_batch: int, spare_row: int,
+        skips: torch.Tensor, constrained: torch.Tensor, masks: DeviceMasks, vocab_size: int, max_batch: int,
+        spare_row: int,
     ) -> None:  # fmt: skip
         self._rows = (temperatures, noise_keys, skips, token_ids, token_ids.stride(0), lengths)
+        self._masks = (masks.words, masks.words.stride(0), masks.posted, masks.tickets)
+        self._constrained = constrained
         self._vocab_size, self._spare_row = vocab_size, spare_row
         self._num_tiles = triton.cdiv(vocab_size, _TILE)
         device = token_ids.device
@@ -98,6 +132,18 @@ class Sampling:
         """
         _sample_kernel[(logits.shape[0], self._num_tiles)](
             logits, sample_rows, positions, *self._rows, results, self._best_scores, self._best_ids, self._arrivals,
-            self._vocab_size, self._spare_row, NUM_TILES=self._num_tiles, TILE=_TILE,
+            self._constrained, *self._masks, self._vocab_size, self._spare_row,
+            SPINS=_MOST_SPINS, NUM_TILES=self._num_tiles, TILE=_TILE,
             TILES_POW2=triton.next_power_of_2(self._num_tiles), num_warps=4,
         )  # fmt: skip
+
+    def mask(self, logits: torch.Tensor, row: int) -> None:
+        """Rule out, in place, what a constrained row that the host-driven sampler draws for may not sample now.
+
+        logits: [vocab] float32.
+        """
+        words, stride, posted, tickets = self._masks
+        _mask_kernel[(self._num_tiles,)](
+            logits, words, stride, posted, tickets, row, self._vocab_size, TILE=_TILE, SPINS=_MOST_SPINS, num_warps=4
+        )
+        tickets[row] += 1

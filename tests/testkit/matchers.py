@@ -1,0 +1,49 @@
+"""Matchers that need no grammar library: for tests of what the engine does with any."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+
+class RandomMatcher:
+    """At each place a few tokens may come, sometimes a single one; which, is a hash of the place and `seed`.
+
+    Ends after `length` tokens. Counts what it was asked.
+    """
+
+    def __init__(self, seed: int, length: int, vocab_size: int, forced_share: float = 0.5) -> None:
+        self._seed, self._length, self._vocab_size, self._forced_share = seed, length, vocab_size, forced_share
+        self.accepted: list[int] = []
+        self.error = ""
+
+    @property
+    def is_done(self) -> bool:
+        return len(self.accepted) >= self._length
+
+    def allowed(self, place: int) -> list[int]:
+        rng = random.Random(self._seed * 1_000_003 + place)
+        count = 1 if rng.random() < self._forced_share else rng.randint(2, 5)
+        return rng.sample(range(3, self._vocab_size), count)
+
+    def accept(self, token_id: int) -> bool:
+        if self.is_done or token_id not in self.allowed(len(self.accepted)):
+            return False
+        self.accepted.append(token_id)
+        return True
+
+    def forced(self) -> tuple[int, ...]:
+        run: list[int] = []
+        for place in range(len(self.accepted), self._length):
+            allowed = self.allowed(place)
+            if len(allowed) > 1:
+                break
+            run += allowed
+        return tuple(run)
+
+    def mask(self, out: np.ndarray) -> bool:
+        out[:] = 0
+        for token_id in self.allowed(len(self.accepted)):
+            out.view(np.uint32)[token_id >> 5] |= np.uint32(1 << (token_id & 31))
+        return True

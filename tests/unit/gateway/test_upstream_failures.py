@@ -7,6 +7,9 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
+from gateway.errors import UpstreamMisconfigured
+from gateway.upstream_backend import UpstreamBackend
+from gateway.upstream_settings import UpstreamSettings
 from tests.testkit.fake_upstream import DONE, FakeUpstream, Reply, answer, delta, frame, gateway_before, refusal, say
 from tests.testkit.gateway_kit import content_of, sse_events, weather_tool
 
@@ -196,7 +199,7 @@ BROKEN = {
         429,
         "rate_limit_exceeded",
     ),
-    "an old error": (answer(delta(content="Hi"), {"object": "error", "message": "maximum context length", "code": 400}), 400,
+    "an old error": (answer(delta(content="Hi"), {"object": "error", "message": "max_model_len", "code": 400}), 400,
                      "context_length_exceeded"),
     "a filter": (answer(delta(content="Hi"), delta(reason="content_filter")), 400, "content_filter"),
     "cancelled by nobody here": (answer(delta(content="Hi"), delta(reason="abort")), 502, "upstream_error"),
@@ -311,6 +314,25 @@ async def test_connections_are_bounded_by_admission_and_the_failure_is_clear():
         first.cancel()
         await upstream.left()
     assert error_of(second) == (429, "rate_limit_exceeded")
+
+
+async def test_the_start_waits_for_an_upstream_and_gives_up_on_one_that_refuses_the_key():
+    async with FakeUpstream(say("Hi")) as upstream:
+        await upstream.vanish()
+        backend = UpstreamBackend(UpstreamSettings(upstream.url), 4, probe_s=0.005)
+        starting = asyncio.create_task(backend.start())
+        await asyncio.sleep(0.03)
+        assert not backend.is_ready
+        await upstream.come_back()
+        await starting
+        assert backend.is_ready
+        await backend.close()
+        assert not backend.is_ready
+    async with FakeUpstream(say("Hi"), models=refusal(401, {"error": "who are you?"})) as upstream:
+        backend = UpstreamBackend(UpstreamSettings(upstream.url), 4)
+        with pytest.raises(UpstreamMisconfigured, match="--upstream-key-env"):
+            await backend.start()
+        await backend.close()
 
 
 async def test_a_list_of_models_that_cannot_be_had_is_no_hindrance():

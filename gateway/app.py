@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable
-from secrets import token_hex
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
@@ -23,6 +21,7 @@ from gateway.config import GatewayConfig
 from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown
 from gateway.exchange import ClientGone, Exchange
 from gateway.metrics import Metrics
+from gateway.request_ids import request_id as request_id_of
 from gateway.responses_store import ResponseStore
 from gateway.routes import error_body, find_route, spoken_protocol
 from gateway.service import Route, Service
@@ -33,8 +32,7 @@ from gateway.websocket import serve_websocket
 
 log = logging.getLogger("headrace.app")
 
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
-
+_EXPOSED = "x-request-id, request-id, x-headrace-warning, retry-after, retry-after-ms, x-should-retry"
 
 class GatewayApp:
     """clock is monotonic and wall_clock Unix time, both in seconds."""
@@ -80,7 +78,7 @@ class GatewayApp:
 
     async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        request_id = _request_id(headers)
+        request_id = request_id_of(headers)
         route = find_route(scope["path"])
         counted_path = route.path if route else "other"
         id_headers = dict.fromkeys(spoken_protocol(route, headers).request_id_headers, request_id)
@@ -134,14 +132,6 @@ async def _fail(exchange: Exchange, route: Route | None, error: GatewayError) ->
     await exchange.respond(error.status, body, error.headers())
 
 
-def _request_id(headers: Headers) -> str:
-    for name in ("x-request-id", "x-client-request-id"):
-        given = headers.get(name, "")
-        if _REQUEST_ID.fullmatch(given):
-            return given
-    return f"req_{token_hex(12)}"
-
-
 def _cors_headers(headers: Headers, allowed_origins: tuple[str, ...]) -> dict[str, str]:
     """Fetch standard, section 3.3: a browser shows a page the answer only if we name the page's origin."""
     origin = headers.get("origin")
@@ -151,7 +141,7 @@ def _cors_headers(headers: Headers, allowed_origins: tuple[str, ...]) -> dict[st
         "access-control-allow-origin": origin,
         "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
         "access-control-allow-headers": headers.get("access-control-request-headers", "authorization, content-type"),
-        "access-control-expose-headers": "x-request-id, request-id, x-headrace-warning, retry-after",
+        "access-control-expose-headers": _EXPOSED,
         "access-control-max-age": "600",
         "vary": "origin",
     }

@@ -13,11 +13,15 @@ from inference.errors import ContextLengthExceeded, EngineUnavailable, InvalidTu
 
 
 class GatewayError(Exception):
-    """Root. `param` is the path of the field at fault; `retry_after_s` is set when trying again makes sense."""
+    """Root. `param` is the path of the field at fault; `retry_after_s` is set when trying again makes sense.
+
+    never_helped_by_retry: although the status says that the fault is not the client's.
+    """
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     code: str = "internal_error"
+    never_helped_by_retry: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -38,15 +42,25 @@ class GatewayError(Exception):
         """The inner object of OpenAI's error body."""
         return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
 
+    @property
+    def should_retry(self) -> bool:
+        if self.never_helped_by_retry:
+            return False
+        return self.retry_after_s is not None or self.status >= 500
+
     def headers(self) -> dict[str, str]:
-        if self.retry_after_s is None:
-            return {}
-        # Retry-After holds whole seconds (RFC 9110, section 10.2.3); OpenAI's and Anthropic's SDKs read the
-        # milliseconds first.
-        return {
-            "retry-after": str(math.ceil(self.retry_after_s)),
-            "retry-after-ms": str(math.ceil(self.retry_after_s * 1000)),
-        }
+        """What goes beside the body, on every protocol. OpenAI's and Anthropic's SDKs follow x-should-retry whatever
+        the status, and would otherwise repeat each 409 and 429, and everything from 500 on."""
+        headers = {**self.own_headers(), "x-should-retry": "true" if self.should_retry else "false"}
+        if self.retry_after_s is not None:
+            # Retry-After holds whole seconds (RFC 9110, section 10.2.3); the SDKs read the milliseconds first.
+            headers["retry-after"] = str(math.ceil(self.retry_after_s))
+            headers["retry-after-ms"] = str(math.ceil(self.retry_after_s * 1000))
+        return headers
+
+    def own_headers(self) -> dict[str, str]:
+        """What this status calls for."""
+        return {}
 
 
 class InvalidRequest(GatewayError):
@@ -65,7 +79,7 @@ class InvalidApiKey(GatewayError):
     type = "invalid_request_error"
     code = "invalid_api_key"
 
-    def headers(self) -> dict[str, str]:
+    def own_headers(self) -> dict[str, str]:
         return {"www-authenticate": "Bearer"}
 
 
@@ -98,7 +112,7 @@ class MethodNotAllowed(GatewayError):
         super().__init__(f"{method} is not allowed on {path}. Allowed: {', '.join(allowed)}.")
         self.allowed = allowed
 
-    def headers(self) -> dict[str, str]:
+    def own_headers(self) -> dict[str, str]:
         return {"allow": ", ".join(self.allowed)}
 
 
@@ -157,6 +171,10 @@ class WebSocketOff(GatewayError):
     type = "invalid_request_error"
     code = "websocket_not_supported"
 
+    def own_headers(self) -> dict[str, str]:
+        # The status must come with it; it is the only other protocol of this server.
+        return {"upgrade": "websocket", "connection": "upgrade, close"}
+
 
 class TooManyTurns(GatewayError):
     status = 429
@@ -186,9 +204,7 @@ class UpstreamMisconfigured(UpstreamFailed):
     """The operator's to mend: the upstream refuses this gateway itself, so trying again helps no client."""
 
     code = "upstream_misconfigured"
-
-    def headers(self) -> dict[str, str]:
-        return {"x-should-retry": "false"}
+    never_helped_by_retry = True
 
 
 class UpstreamTimeout(GatewayError):
@@ -202,12 +218,11 @@ class QuotaExceeded(GatewayError):
     status = 429
     type = "rate_limit_error"
     code = "insufficient_quota"
-
-    def headers(self) -> dict[str, str]:
-        return {"x-should-retry": "false"}
+    never_helped_by_retry = True
 
 
 class NotAvailable(GatewayError):
+    never_helped_by_retry = True
     status = 501
     type = "invalid_request_error"
     code = "not_available"

@@ -95,6 +95,9 @@ class Exchange:
         self, status: int, body: bytes, headers: Mapping[str, str] | None = None, content_type: str = JSON_TYPE
     ) -> None:
         fixed = {"content-type": content_type, "content-length": str(len(body))}
+        if status == 204:
+            # It says that there is no content, and may not say how long it is (RFC 9110, section 8.6).
+            fixed = {}
         await self.start(status, {**fixed, **(headers or {})})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 

@@ -65,6 +65,12 @@ class UvicornSocket(WebSocketsSansIOProtocol):
         if hasattr(self, "scope"):
             cast("dict[str, object]", self.scope["extensions"])[EXTENSION] = self
 
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            # A refusal ends the handshake as well; uvicorn would log an error that it did not.
+            self.handshake_complete = True
+
     async def send_frames(self, payloads: Sequence[bytes], is_text: bool) -> None:
         await self.writable.wait()
         if self.disconnected or self.close_sent or self.transport.is_closing():

@@ -14,6 +14,7 @@ from gateway.native_connection import serve_native
 from gateway.protocols import native
 from gateway.protocols.frames import openai_error_body
 from gateway.protocols.responses_request import PATH as RESPONSES_PATH
+from gateway.request_ids import request_id
 from gateway.responses_websocket import serve_responses
 from gateway.service import Service
 
@@ -49,7 +50,12 @@ async def _refuse(scope: Scope, send: Send, error: GatewayError) -> None:
         await send({"type": "websocket.close", "code": 1008, "reason": error.code})
         return
     body = openai_error_body(error, "")
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers()}
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "x-request-id": request_id(Headers(scope=scope)),
+        **error.headers(),
+    }
     raw = [(name.encode("ascii"), header_value(value)) for name, value in headers.items()]
     await send({"type": "websocket.http.response.start", "status": error.status, "headers": raw})
     await send({"type": "websocket.http.response.body", "body": body, "more_body": False})

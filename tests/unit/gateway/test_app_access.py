@@ -1,5 +1,7 @@
 """Keys, origins, limits and readiness, each over a server of its own."""
 
+import json
+
 import httpx
 import pytest
 import websockets
@@ -40,6 +42,42 @@ async def test_a_websocket_without_a_key_is_refused_before_the_upgrade():
         assert b"invalid_api_key" in caught.value.response.body
         async with connect(gateway.ws_url, additional_headers={"authorization": "Bearer one"}) as socket:
             assert "hello" in await socket.recv()
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "status"),
+    [
+        ("/v1/stream", {}, 401),
+        ("/v1/responses", {}, 401),
+        ("/v1/stream", {"authorization": "Bearer one", "origin": "https://evil.example"}, 403),
+        ("/v1/nothing", {"authorization": "Bearer one"}, 404),
+        ("/v1/responses", {"authorization": "Bearer one"}, 426),
+    ],
+)
+async def test_a_refused_handshake_is_a_whole_answer_and_no_error_of_ours(path, options, status, caplog):
+    async with running_gateway(scripted(HELLO), api_keys=("one",), serves_responses_socket=False) as gateway:
+        url = f"ws://127.0.0.1:{gateway.port}{path}"
+        for request_id in ("mine", None):
+            headers = options if request_id is None else {**options, "x-request-id": request_id}
+            with pytest.raises(websockets.exceptions.InvalidStatus) as caught:
+                await connect(url, additional_headers=headers, proxy=None)
+            answer = caught.value.response
+            assert answer.status_code == status
+            assert json.loads(answer.body)["error"]["code"]
+            assert (answer.headers["x-request-id"] == request_id) == (request_id is not None)
+            assert answer.headers["x-should-retry"] == "false"
+            assert answer.headers.get("upgrade") == ("websocket" if status == 426 else None)
+        await gateway.settled()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_preflight_says_nothing_of_a_body():
+    async with running_gateway(scripted(HELLO), allowed_origins=("*",)) as gateway, httpx.AsyncClient() as http:
+        headers = {"origin": "https://chat.example", "access-control-request-method": "POST"}
+        answer = await http.options(gateway.url + "/v1/responses", headers=headers)
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert not {"content-length", "content-type", "transfer-encoding"} & answer.headers.keys()
+        assert "x-should-retry" in answer.headers["access-control-expose-headers"]
 
 
 async def test_a_page_from_elsewhere_may_not_open_a_websocket_unless_it_is_allowed():

@@ -38,8 +38,31 @@ def test_a_prompt_too_long_has_both_numbers_and_both_phrases_that_clients_look_f
 
 def test_retry_after_is_whole_seconds_and_the_exact_milliseconds():
     error = errors.TooManyTurns("full", retry_after_s=1.25)
-    assert error.headers() == {"retry-after": "2", "retry-after-ms": "1250"}
-    assert errors.NotFound("x").headers() == {}
+    assert error.headers() == {"retry-after": "2", "retry-after-ms": "1250", "x-should-retry": "true"}
+    assert errors.NotFound("x").headers() == {"x-should-retry": "false"}
+
+
+@pytest.mark.parametrize(
+    ("error", "should_retry"),
+    [
+        (errors.InvalidRequest("n", "wrong"), False),
+        (errors.InvalidApiKey("no"), False),
+        (errors.MethodNotAllowed("PUT", "/", ("GET",)), False),
+        (errors.Conflict("in use"), False),
+        (errors.Conflict("in use", retry_after_s=1), True),
+        (errors.RequestTooLarge("large"), False),
+        (errors.TooManyTurns("full", retry_after_s=1), True),
+        (errors.QuotaExceeded("spent"), False),
+        (errors.InternalError("oops"), True),
+        (errors.NotAvailable("not here"), False),
+        (errors.UpstreamFailed("broken"), True),
+        (errors.UpstreamMisconfigured("refused"), False),
+        (errors.EngineDown("down", retry_after_s=1), True),
+    ],
+)
+def test_every_error_says_whether_trying_again_helps(error, should_retry):
+    assert error.headers()["x-should-retry"] == str(should_retry).lower()
+    assert ("retry-after" in error.headers()) == (error.retry_after_s is not None)
 
 
 def test_the_body_has_openais_four_fields():
@@ -53,8 +76,9 @@ def test_the_body_has_openais_four_fields():
 
 
 def test_headers_that_the_status_calls_for():
-    assert errors.MethodNotAllowed("PUT", "/v1/models", ("GET",)).headers() == {"allow": "GET"}
-    assert errors.InvalidApiKey("no").headers() == {"www-authenticate": "Bearer"}
+    assert errors.MethodNotAllowed("PUT", "/v1/models", ("GET",)).headers()["allow"] == "GET"
+    assert errors.InvalidApiKey("no").headers()["www-authenticate"] == "Bearer"
+    assert errors.WebSocketOff("off").headers()["upgrade"] == "websocket"
 
 
 def test_an_unknown_model_names_what_is_served():

@@ -51,7 +51,7 @@ def test_errors_are_nested_and_carry_what_the_http_headers_would():
     error = json.loads(LaneFrames("l").error(TooManyTurns("full", retry_after_s=1.5)))
     assert (error["type"], error["status"], error["stream_id"]) == ("error", 429, "l")
     assert error["error"]["code"] == "rate_limit_exceeded"
-    assert error["error"]["headers"] == {"retry-after": "2", "retry-after-ms": "1500"}
+    assert error["error"]["headers"] == {"retry-after": "2", "retry-after-ms": "1500", "x-should-retry": "true"}
     assert "headers" not in json.loads(LaneFrames(None).error(ConnectionLimitReached()))["error"]
 
 

@@ -16,6 +16,7 @@ from gateway.outbox import Outbox
 from gateway.protocols.frames import Frame, TurnLabels
 from gateway.protocols.responses_encoder import ResponsesEncoder
 from gateway.protocols.responses_request import ResponsesTurn
+from gateway.responses_store import Finished
 from gateway.turn import LiveTurn, TurnRunner
 from gateway.types import TurnDone, TurnFailed
 
@@ -58,6 +59,24 @@ class EventLog:
     async def wait(self) -> None:
         """Returns at the next change."""
         await self._changed.wait()
+
+
+class WholeResponse(Finished):
+    """One that was asked for in the background and needed no model: over when it is stored, and followed all the same."""
+
+    __slots__ = ("log",)
+
+    def __init__(self, status: str, body: bytes, frames: list[Frame]) -> None:
+        super().__init__(status, body)
+        self.log = EventLog()
+        self.log.append(frames, is_last=True)
+
+    @property
+    def num_bytes(self) -> int:
+        return super().num_bytes + self.log.num_bytes
+
+    async def cancel(self) -> None:
+        """Too late for that."""
 
 
 class BackgroundResponse:

@@ -17,7 +17,7 @@ from gateway.protocols.frames import Frame, dumps, sse
 from gateway.protocols.responses_compact import compaction_body
 from gateway.protocols.responses_request import PATH, ResponsesRequest, decode_request
 from gateway.request_body import read_request
-from gateway.responses_background import BackgroundResponse, EventLog
+from gateway.responses_background import BackgroundResponse, EventLog, WholeResponse
 from gateway.responses_store import StoredResponse
 from gateway.responses_turns import (
     OpenResponse,
@@ -35,6 +35,8 @@ from gateway.turn import slow_reader
 
 logger = logging.getLogger("headrace.responses")
 
+# What may be followed and cancelled.
+_BACKGROUND = (BackgroundResponse, WholeResponse)
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
 _TRUE = ("true", "1")
@@ -84,7 +86,11 @@ async def _answer_whole(
     service: Service, exchange: Exchange, response: OpenResponse, headers: Mapping[str, str]
 ) -> None:
     frames = whole_answer(response)
-    remember(service.responses, response)
+    if response.turn.request.background:
+        source = WholeResponse(response.encoder.status, response.encoder.body(), frames)
+        service.responses.put(stored_entry(response, source), context_of(response))
+    else:
+        remember(service.responses, response)
     if response.turn.request.stream:
         await exchange.respond(200, b"".join(map(sse, frames)), {**SSE_HEADERS, **headers})
     else:
@@ -209,10 +215,15 @@ async def get(service: Service, exchange: Exchange) -> None:
     if not _wants_stream(exchange):
         await exchange.respond(200, entry.source.body())
         return
-    if not isinstance(entry.source, BackgroundResponse):
+    if not isinstance(entry.source, _BACKGROUND):
         message = f"The response {entry.id} was not created with background: true, so its events are not kept."
         raise InvalidRequest("stream", message, code="response_not_background")
-    await _follow(service, exchange, entry.source.log, _starting_after(exchange), {})
+    log, after = entry.source.log, _starting_after(exchange)
+    if log.is_closed and not log.after(after):
+        # Browsers come back to every stream that ended, until they are told that there is no more.
+        await exchange.respond(204, b"")
+        return
+    await _follow(service, exchange, log, after, {})
 
 
 def _wants_stream(exchange: Exchange) -> bool:
@@ -229,26 +240,28 @@ def _one_of(exchange: Exchange, name: str, allowed: tuple[str, ...], default: st
 
 
 def _starting_after(exchange: Exchange) -> int:
-    given = exchange.query.get("starting_after") or exchange.headers.get("last-event-id")
-    if given is None:
+    """A browser that comes back sends the same address, and in the header how far it has come since."""
+    name, given = "Last-Event-ID", exchange.headers.get("last-event-id")
+    if not given:
+        name, given = "starting_after", exchange.query.get("starting_after")
+    if not given:
         return -1
     if not (given.isascii() and given.isdecimal() and len(given) < 16):
-        message = f"starting_after must be a sequence number, got {shown(given)}."
-        raise InvalidRequest("starting_after", message)
+        raise InvalidRequest(name, f"{name} must be a sequence number, got {shown(given)}.")
     return int(given)
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
     entry = _entry(service, exchange)
     service.responses.delete(entry)
-    if isinstance(entry.source, BackgroundResponse):
+    if isinstance(entry.source, _BACKGROUND):
         await entry.source.cancel()
     await exchange.respond(200, dumps({"id": entry.id, "object": "response", "deleted": True}))
 
 
 async def cancel(service: Service, exchange: Exchange) -> None:
     entry = _entry(service, exchange)
-    if not isinstance(entry.source, BackgroundResponse):
+    if not isinstance(entry.source, _BACKGROUND):
         message = "Only a response with background: true can be cancelled. Others end when their connection closes."
         raise InvalidRequest("response_id", message, code="response_not_background")
     await entry.source.cancel()

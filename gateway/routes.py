@@ -8,7 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.datastructures import Headers
 
 from gateway import __version__, messages_routes
-from gateway.errors import EngineDown, GatewayError
+from gateway.errors import EngineDown, GatewayError, NotFound
 from gateway.exchange import Exchange
 from gateway.header_text import warning_headers
 from gateway.messages_routes import speaks_messages
@@ -123,10 +123,17 @@ async def detokenize(service: Service, exchange: Exchange) -> None:
 
 # Looking this many up takes some milliseconds.
 _INLINE_TOKENS = 20_000
+async def refuse_conversations(service: Service, exchange: Exchange) -> None:
+    message = "Conversations are not kept here: send previous_response_id with the next response, or all items again."
+    raise NotFound(message, code="conversations_not_supported")
+
+
 _PROTOCOLS = (COMPLETIONS, ANTHROPIC_MESSAGES)
 
 _MODEL_PREFIX = "/v1/models/"
 _MODEL_ROUTE = Route("/v1/models/{id}", {"GET": get_model})
+_CONVERSATIONS_PATH = "/v1/conversations"
+_CONVERSATIONS_ROUTE = Route(_CONVERSATIONS_PATH, dict.fromkeys(("GET", "POST", "DELETE"), refuse_conversations))
 _ROUTES: tuple[Route, ...] = (
     Route(OPENAI_CHAT.path, {"POST": answer_chat}, protocol=OPENAI_CHAT),
     *(Route(p.path, {"POST": partial(answer_turn, p)}, protocol=p) for p in _PROTOCOLS),
@@ -149,4 +156,6 @@ def find_route(path: str) -> Route | None:
         return _MODEL_ROUTE
     if path == RESPONSES_PATH or path.startswith(RESPONSES_PATH + "/"):
         return find_responses_route(path)
+    if path == _CONVERSATIONS_PATH or path.startswith(_CONVERSATIONS_PATH + "/"):
+        return _CONVERSATIONS_ROUTE
     return _BY_PATH.get(path.rstrip("/") or "/")

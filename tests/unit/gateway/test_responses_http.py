@@ -178,11 +178,51 @@ async def test_a_background_response_is_followed_from_any_point():
         assert list(sse_events(by_query.text)) == list(sse_events(by_header.text)) == events[5:]
         assert by_query.text.startswith("id: 5\nevent: ")
         past_the_end = await http.get(path, params={"stream": "true", "starting_after": 999})
-        assert (past_the_end.status_code, past_the_end.text) == (200, "")
+        assert (past_the_end.status_code, past_the_end.text) == (204, "")
         assert (await http.get(path)).json() == response
         assert (await http.get(f"{path}?stream=true&starting_after=x")).status_code == 400
         on = await post(http, input="More", previous_response_id=response["id"])
         assert on["status"] == "completed"
+
+
+async def test_a_browser_that_comes_back_to_its_address_goes_on_where_it_was_and_stops_at_the_end():
+    async with serving(talking("one two three")) as (_, http):
+        started = await post(http, input="Hi", background=True)
+        path = f"/v1/responses/{started['id']}?stream=true&starting_after=2"
+        ids = [line[4:] for line in (await http.get(path)).text.split("\n") if line.startswith("id: ")]
+        assert ids[0] == "3"
+        again = (await http.get(path, headers={"last-event-id": ids[4]})).text
+        assert [line[4:] for line in again.split("\n") if line.startswith("id: ")] == ids[5:]
+        over = await http.get(path, headers={"last-event-id": ids[-1]})
+        assert (over.status_code, over.content, "content-length" in over.headers) == (204, b"", False)
+        assert (await http.get(path, headers={"last-event-id": ""})).text.startswith("id: 3\n")
+        strange = (await http.get(path, headers={"last-event-id": "x"})).json()["error"]
+        assert (strange["param"], strange["code"]) == ("Last-Event-ID", "invalid_value")
+
+
+async def test_a_compaction_in_the_background_is_followed_and_cancelled_like_any_other():
+    async with serving(talking()) as (gateway, http):
+        items = [{"role": "user", "content": "Hi"}, {"type": "compaction_trigger"}]
+        response = await post(http, input=items, background=True)
+        assert (response["background"], response["status"]) == (True, "completed")
+        path = f"/v1/responses/{response['id']}"
+        followed = await http.get(f"{path}?stream=true")
+        assert check_order(list(sse_events(followed.text))) == response
+        assert followed.text.startswith("id: 0\n")
+        assert (await http.post(f"{path}/cancel")).json() == response
+        assert (await post(http, input="More", previous_response_id=response["id"]))["status"] == "completed"
+        await http.delete(path)
+        assert (await http.get(path)).status_code == 404
+
+
+async def test_conversations_say_what_to_use_instead():
+    async with in_process(talking()) as (_, http):
+        for method, path in (("POST", "/v1/conversations"), ("GET", "/v1/conversations/conv_1/items")):
+            refused = await http.request(method, path, json={})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (404, "conversations_not_supported")
+            assert "previous_response_id" in refused.json()["error"]["message"]
+        field = (await http.post("/v1/responses", json={"input": "x", "conversation": "conv_1"})).json()["error"]
+        assert (field["param"], "previous_response_id" in field["message"]) == ("conversation", True)
 
 
 async def test_a_background_response_outlives_its_reader_and_is_read_by_many():

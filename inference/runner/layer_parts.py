@@ -86,6 +86,7 @@ def is_silu(activation: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     return torch.allclose(activation(sample), F.silu(sample), atol=1e-6)
 
 
+@torch.no_grad()
 def norm_of(module: Any) -> Norm:
     """The weight is found by norming ones: some definitions multiply by 1 + weight, and then in float32."""
     weight = module.weight.detach()

@@ -36,7 +36,7 @@ def _run(model, prompts, max_step_tokens):
     return outputs
 
 
-@pytest.mark.parametrize("name", [*CONFIGS, *UNFUSED_CONFIGS, *CUDA_CONFIGS])
+@pytest.mark.parametrize("name", [*CONFIGS, *UNFUSED_CONFIGS, *CUDA_CONFIGS, "gemma3_wide"])
 def test_fp32_greedy_tokens_equal_transformers(name, tmp_path, caplog):
     folder = save_tiny_model(name, tmp_path / name)
     prompts = _prompts((1, 5, 16, 17, 40, 63, 64, 65, 90, 150))
@@ -58,7 +58,7 @@ def test_longrope_is_settled_before_steps_are_captured(max_model_len, tmp_path):
         assert greedy_after(folder, alone, outputs, "cuda") == {turn_id: outputs[turn_id]}
 
 
-@pytest.mark.parametrize("name", ["gemma2", "phi3", "olmo2"])
+@pytest.mark.parametrize("name", ["gemma2", "phi3", "olmo2", "gemma3_wide"])
 def test_unfused_bf16_runs_and_mostly_agrees_with_fp32(name, tmp_path):
     """The first token may differ from fp32's only where fp32 is undecided; most do not."""
     folder = save_tiny_model(name, tmp_path / name)

@@ -74,7 +74,10 @@ UNFUSED_CONFIGS: dict[str, dict[str, Any]] = {
     "stablelm": {"model_type": "stablelm"},  # its layers do not hand keyword arguments on to attention
     "mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
 }
-OTHER_CONFIGS = UNFUSED_CONFIGS | {"phi3_longrope": _LONGROPE}
+OTHER_CONFIGS = UNFUSED_CONFIGS | {
+    "phi3_longrope": _LONGROPE,
+    "gemma3_wide": CONFIGS["gemma3"] | {"head_dim": 256, "num_attention_heads": 2, "num_key_value_heads": 1},
+}
 # Head widths that tensor cores take.
 _CUDA_COMMON = _COMMON | {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "head_dim": 32}
 CUDA_CONFIGS: dict[str, dict[str, Any]] = {

@@ -103,6 +103,15 @@ def test_state_and_masks_that_the_pages_do_not_know_show_in_the_logits(wrapper, 
         probe.probe(model, 3, 512)
 
 
+def test_a_window_that_only_the_mask_knows_is_refused_though_it_is_longer_than_the_probe():
+    model = tiny_model("gemma3")
+    for layer in model.model.layers:
+        layer.self_attn.sliding_window = None
+    with pytest.raises(ModelLoadError, match="gives other logits than run whole"):
+        probe.probe(model, 3, 512)
+    probe.probe(model, 3, 16)  # no sequence fills the window
+
+
 def test_the_probe_leaves_windows_as_they_were():
     model = tiny_model("gemma3")
     before = [layer.self_attn.sliding_window for layer in model.model.layers]
@@ -120,12 +129,29 @@ def test_only_models_that_are_all_plain_are_given_to_the_kernels():
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({"embedding_multiplier": 3.0}, "scales or changes its embeddings"), ({"logits_scaling": 4.0}, "caps its logits")],
+    [
+        ({"embedding_multiplier": 3.0}, "scales or changes its embeddings"),
+        ({"logits_scaling": 4.0}, "scales or caps its logits"),
+        ({"residual_multiplier": 0.4}, "3 of 3 layers have other parts"),
+    ],
 )
 def test_a_plain_granite_with_one_multiplier_is_not_plain(changes, reason):
     neutral = dict.fromkeys(("embedding_multiplier", "residual_multiplier", "logits_scaling"), 1.0)
     assert unlike_plain(_set_to_pages("granite", **neutral)) is None
     assert reason in unlike_plain(_set_to_pages("granite", **(neutral | changes)))
+
+
+def test_logits_capped_at_30_are_seen_though_an_untrained_models_are_small(monkeypatch):
+    model = _set_to_pages("llama")
+    forward = model.forward
+
+    def capped(**options):
+        output = forward(**options)
+        output.logits = 30 * torch.tanh(output.logits / 30)
+        return output
+
+    monkeypatch.setattr(model, "forward", capped)
+    assert unlike_plain(model) == "it scales or caps its logits"
 
 
 def _set_to_pages(name, **changes):

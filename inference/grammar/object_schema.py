@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from inference.grammar import keywords
 from inference.grammar.conjunctions import checked_pattern, key_matches, merge_texts
@@ -13,6 +14,8 @@ from inference.grammar.places import Conjunction, Part, Place, Reader
 
 _MAX_PATTERNS = 4  # every subset of them is a kind of key of its own
 _MAX_MEMBERS = 2000
+_Found: TypeAlias = tuple[object, str]  # a schema and its path
+_Named: TypeAlias = Mapping[str, _Found]
 _KEY_KEYWORDS = frozenset({"pattern", "minLength", "maxLength", "enum", "const", "type"})
 
 
@@ -37,13 +40,18 @@ def merge_objects(parts: Conjunction, reader: Reader, depth: int, free: Node) ->
 def _declared(parts: Conjunction, reader: Reader, depth: int, free: Node) -> tuple[Member, ...] | None:
     """None: some member is required and impossible."""
     required = dict.fromkeys(name for part in parts for name in keywords.names(part.schema, "required", part.path))
-    listed = dict.fromkeys(key for part in parts for key, _ in _named(part, "properties"))
+    known = [(part, keywords.named_schemas(part.schema, "properties", part.path), _patterns(part)) for part in parts]
+    listed = dict.fromkeys(key for _, properties, _ in known for key in properties)
     keys = [*listed, *(key for key in required if key not in listed)]
     if len(keys) > _MAX_MEMBERS:
         raise UnsupportedKeyword(parts[0].path, "properties", f"may declare {_MAX_MEMBERS} members, not {len(keys)}.")
+    key_schemas = _key_schemas(parts)
     members = []
     for key in keys:
-        value = _member_value(key, parts, reader, depth, free) if _key_fits(key, parts) else None
+        value = None
+        if _key_fits(key, key_schemas):
+            places = [place for part in known for place in _places_of(key, *part)]
+            value = reader.node(places, depth + 1) if places else free
         if value is not None:
             members.append(Member(key, value, key in required))
         elif key in required:
@@ -51,26 +59,20 @@ def _declared(parts: Conjunction, reader: Reader, depth: int, free: Node) -> tup
     return tuple(members)
 
 
-def _member_value(key: str, parts: Conjunction, reader: Reader, depth: int, free: Node) -> Node | None:
-    places = [place for part in parts for place in _places_of(key, part)]
-    return reader.node(places, depth + 1) if places else free
-
-
-def _places_of(key: str, part: Part) -> list[Place]:
+def _places_of(key: str, part: Part, properties: _Named, patterns: Sequence[tuple[str, _Found]]) -> list[Place]:
     """The schemas that one part has for a member of this name."""
-    schema, path, level = part
-    found = [Place(*named, level) for name, named in _named(part, "properties") if name == key]
-    found += [Place(*named, level) for pattern, named in _patterns(part) if key_matches(pattern, key)]
-    if not found and "additionalProperties" in schema:
-        found.append(Place(schema["additionalProperties"], f"{path}.additionalProperties", level))
+    found = [Place(*properties[key], part.level)] if key in properties else []
+    found += [Place(*named, part.level) for pattern, named in patterns if key_matches(pattern, key)]
+    if not found and "additionalProperties" in part.schema:
+        found.append(Place(part.schema["additionalProperties"], f"{part.path}.additionalProperties", part.level))
     return found
 
 
-def _named(part: Part, word: str) -> Sequence[tuple[str, tuple[object, str]]]:
+def _named(part: Part, word: str) -> Sequence[tuple[str, _Found]]:
     return tuple(keywords.named_schemas(part.schema, word, part.path).items())
 
 
-def _patterns(part: Part) -> list[tuple[str, tuple[object, str]]]:
+def _patterns(part: Part) -> list[tuple[str, _Found]]:
     found = _named(part, "patternProperties")
     return [(checked_pattern(pattern, part.path, "patternProperties"), named) for pattern, named in found]
 
@@ -163,8 +165,8 @@ def _listed_keys(
     )
 
 
-def _key_fits(key: str, parts: Conjunction) -> bool:
-    for schema, path, _ in _key_schemas(parts):
+def _key_fits(key: str, key_schemas: Sequence[Part]) -> bool:
+    for schema, path, _ in key_schemas:
         low, high = keywords.count(schema, "minLength", path), keywords.count(schema, "maxLength", path)
         pattern = schema.get("pattern")
         if (low is not None and len(key) < low) or (high is not None and len(key) > high):

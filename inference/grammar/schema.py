@@ -37,6 +37,7 @@ class SchemaReader:
         self._path = path
         self._references = References(root)
         self._memo: dict[tuple[tuple[int, int], ...], Node | None] = {}
+        self._conjunctions: dict[tuple[tuple[int, int], ...], Node | None] = {}
         self._free: dict[int, Node] = {}
         self._visits = 0
 
@@ -83,7 +84,7 @@ class SchemaReader:
         self._note(schema, path)
         if schema.get("not") is True or schema.get("not") == {}:
             return []
-        factors: list[list[Conjunction]] = [[(Part(schema, path, level),)]]
+        factors: list[list[Conjunction]] = [[(Part(schema, path, level),) if _constrains(schema) else ()]]
         if "$ref" in schema:
             factors.append(self._referenced(schema["$ref"], path, level, seen))
         for part, part_path in keywords.schemas(schema, "allOf", path):
@@ -116,13 +117,19 @@ class SchemaReader:
                 self.not_enforced[f"{path}.{keyword}"] = None
 
     def _conjunction(self, parts: Conjunction, depth: int) -> Node | None:
+        key = tuple((id(part.schema), part.level) for part in parts)
+        if key not in self._conjunctions:
+            self._conjunctions[key] = self._merged(parts, depth)
+        return self._conjunctions[key]
+
+    def _merged(self, parts: Conjunction, depth: int) -> Node | None:
         types = ALL_TYPES
         for part in parts:
             types = types & keywords.types(part.schema, part.path)
         listed = [part for part in parts if "enum" in part.schema or "const" in part.schema]
         if listed:
             return _listed(parts, types)
-        if types == ALL_TYPES and not any(_constrains(part.schema) for part in parts):
+        if not parts:
             return self.free()
         found: list[Node | None] = []
         if "string" in types:

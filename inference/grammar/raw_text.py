@@ -7,7 +7,7 @@ building it may take seconds (docs/adr/0006): the lexer's vocabulary slices see 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -47,9 +47,9 @@ class Marked:
         words: _Trie = {}
         for word in _WORDS:
             _insert(words, word)
-        starts += [f"{_cased(char)}(?:{_departures(below, self.heads)})" for char, below in words.items()]
-        short = "|".join(f"{_cased(char)}(?:{_shorter(below)})" for char, below in words.items())
-        return f"(?:(?:{'|'.join(starts)}){more}|{short})"
+        starts += _spelled(words, self.heads, _departures)
+        short = "|".join(_spelled(words, self.heads, _shorter))
+        return f"(?:(?:{'|'.join(starts)}){more}{'|' + short if short else ''})?"
 
     def text_after(self, start: Marked, high: int) -> str:
         """Text that begins as `start` allows it, which rules out more, and with no blank."""
@@ -119,20 +119,24 @@ def _mismatches(node: _Trie, heads: frozenset[str]) -> str:
     return "|".join(options)
 
 
-def _cased(char: str) -> str:
-    return f"[{char}{char.upper()}]"
+def _spelled(words: _Trie, heads: frozenset[str], rest: Callable[[_Trie, frozenset[str]], str]) -> list[str]:
+    """Each first letter of `words`, in either case unless a marker begins with it, and what `rest` gives behind it."""
+    options = []
+    for char, below in words.items():
+        cased = "".join(sorted({char, char.upper()} - heads))
+        if cased:
+            options.append(f"[{cased}](?:{rest(below, heads)})")
+    return options
 
 
 def _departures(node: _Trie, heads: frozenset[str]) -> str:
     """What leads away from the words below `node`; the last character is no blank."""
-    options = [f"{_cased(char)}(?:{_departures(below, heads)})" for char, below in node.items()]
-    going_on = {spelled for char in node for spelled in (char, char.upper())}
     if not node:
         return rf"\s{{0,15}}{_none_of(heads | {' ', chr(9), chr(10), chr(13)})}"
-    return "|".join([_none_of(heads | going_on | {"\n", "\t", "\r"}), *options])
+    going_on = {spelled for char in node for spelled in (char, char.upper())}
+    return "|".join([_none_of(heads | going_on | {"\n", "\t", "\r"}), *_spelled(node, heads, _departures)])
 
 
-def _shorter(node: _Trie) -> str:
+def _shorter(node: _Trie, heads: frozenset[str]) -> str:
     """Ends before a word does."""
-    options = [f"{_cased(char)}(?:{_shorter(below)})" for char, below in node.items() if below]
-    return "|".join(["", *options])
+    return "|".join(["", *_spelled({char: below for char, below in node.items() if below}, heads, _shorter)])

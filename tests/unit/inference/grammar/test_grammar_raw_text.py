@@ -1,0 +1,92 @@
+"""Text without markers, as a regex of character classes: it takes nothing that holds a marker, and little less."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from inference.grammar.raw_text import without
+from inference.grammar.special_tokens import special_tokens_of
+from inference.grammar.text_patterns import anchored_pattern, pattern_fault, whole_pattern
+
+SETS = [
+    ["</parameter>", "<parameter=", "</function>", "</tool_call>"],
+    ["<escape>"],
+    ['<|"|>'],
+    ["</｜DSML｜parameter>", "<｜DSML｜parameter"],
+    ["]<]minimax[>[", "[e~["],
+    ["Action:", "Final Answer:"],
+    ["ab", "abc", "b"],
+    ["x"],
+    [],
+]
+PIECES = ["a", " ", "\n", "<", "</", "]", "[", "b", "x", "Action", "é", "</p>", "<b>", "/", "|", '"']
+
+
+@pytest.mark.parametrize("markers", SETS, ids=str)
+def test_no_text_that_is_taken_holds_a_marker(markers: list[str]) -> None:
+    marked, rng = without(markers), random.Random(5)
+    regex, plain = re.compile(marked.text(0, 60)), re.compile(marked.plain_text(60))
+    num_taken = num_free = 0
+    for _ in range(400):
+        parts = PIECES + [m[:cut] for m in markers for cut in (len(m), len(m) - 1, max(len(m) // 2, 1))]
+        text = "".join(rng.choices(parts, k=rng.randint(0, 6)))
+        holds = any(marker in text for marker in markers)
+        taken = regex.fullmatch(text) is not None
+        assert not (holds and taken), text
+        assert not (holds and plain.fullmatch(text)), text
+        num_free += not holds
+        num_taken += taken
+    assert num_taken > num_free // 4
+
+
+def test_usual_text_is_taken() -> None:
+    regex = re.compile(without(SETS[0]).text(0, 500))
+    for text in ("", "a < b", "<p>hi</p>", "x <<= 3 << 1", "</", "<<<<<<< HEAD", "if (a </b/) {}", "<a x='y'>\n</a>"):
+        assert regex.fullmatch(text), text
+
+
+@pytest.mark.parametrize("markers", SETS[:4], ids=str)
+def test_plain_text_is_no_other_value(markers: list[str]) -> None:
+    regex = re.compile(without(markers).plain_text(40))
+    for text in ("Oslo", "", "t", "tru", "nul", "truest", "true story", "no", "New York", "infinite", "é", "inf."):
+        assert regex.fullmatch(text), text
+    for text in ("true", "False", "null ", "None", "NaN", "1", "-2", ".5", "[1]", "{", '"x"', "'x'", " x", "Infinity"):
+        assert not regex.fullmatch(text), text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "right", "wrong"),
+    [
+        ("^a", "ab", "ba"),
+        ("a$", "ba", "ab"),
+        ("a|^b$", "xax", "xb"),
+        (r"\$", "a$b", "ab"),
+        (r"a\\$", "a\\", "a\\b"),
+        ("[$^]", "^", "a"),
+        (r"\u0041\x42", "AB", "ab"),
+        ("^(a|b)+$", "abba", "abc"),
+        ("[|]", "|", "a"),
+    ],
+)
+def test_a_pattern_is_searched_for_within_the_whole_text(pattern: str, right: str, wrong: str) -> None:
+    assert pattern_fault(pattern) == ""
+    # Python writes code points in braces another way.
+    regex = re.compile(re.sub(r"\\x\{(\w+)\}", lambda m: re.escape(chr(int(m[1], 16))), whole_pattern(pattern)))
+    assert regex.fullmatch(right)
+    assert not regex.fullmatch(wrong)
+
+
+def test_an_anchored_pattern_is_the_whole_text() -> None:
+    assert re.fullmatch(anchored_pattern("a|^b$"), "b")
+    assert not re.fullmatch(anchored_pattern("a"), "ab")
+
+
+def test_markers_are_special_tokens_and_those_in_angle_brackets() -> None:
+    text = """{"added_tokens": [
+        {"id": 1, "content": "<tool_call>", "special": false}, {"id": 2, "content": "[INST]", "special": true},
+        {"id": 3, "content": "[X]", "special": false}, {"id": 4, "content": "<open", "special": false}]}"""
+    assert special_tokens_of(text) == {"<tool_call>": 1, "[INST]": 2}
+    assert special_tokens_of("{}") == {}

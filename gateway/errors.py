@@ -131,13 +131,14 @@ class RequestTooLarge(GatewayError):
 
 
 class RequestTimeout(GatewayError):
-    """The request began to come and did not go on. What is left of it cannot be told from another: see headers."""
+    """The request began to come and did not go on. What still comes of it cannot be told from the next
+    one, so the connection ends with it."""
 
     status = 408
     type = "invalid_request_error"
     code = "request_timeout"
 
-    def headers(self) -> dict[str, str]:
+    def own_headers(self) -> dict[str, str]:
         return {"connection": "close"}
 
 
@@ -152,7 +153,7 @@ class UnsupportedEncoding(GatewayError):
         message = f"The body has content-encoding {encoding!r}, which this server does not take: send it uncompressed."
         super().__init__(message, param="content-encoding")
 
-    def headers(self) -> dict[str, str]:
+    def own_headers(self) -> dict[str, str]:
         return {"accept-encoding": "identity"}
 
 

@@ -82,7 +82,7 @@ class Exchange:
                 return await self._receive()
         except TimeoutError:
             message = f"The request's body did not come in time: {num_bytes} bytes of it did (--read-timeout)."
-            raise RequestTimeout(message, param="body") from None
+            raise RequestTimeout(message, param="body", retry_after_s=1.0) from None
 
     async def wait_for_disconnect(self) -> None:
         """Call after the body was read."""

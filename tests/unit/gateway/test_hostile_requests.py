@@ -75,6 +75,7 @@ async def test_a_compressed_body_is_refused_as_what_it_is(client, path, encoding
     assert "uncompressed" in message
     assert len(message) < 300
     assert answer.headers["accept-encoding"] == "identity"
+    assert answer.headers["x-should-retry"] == "false"
 
 
 async def test_a_body_that_is_said_to_be_as_it_is_is_read(client):

@@ -95,6 +95,7 @@ async def test_a_body_that_does_not_come_is_answered_by_408(gateway):
     assert received.startswith(b"HTTP/1.1 408 ")
     assert b"request_timeout" in received
     assert b"connection: close" in received.lower()
+    assert b"x-should-retry: true" in received
 
 
 async def test_the_rest_of_a_body_that_was_answered_early_is_not_waited_for_long(gateway):

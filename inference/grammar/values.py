@@ -24,6 +24,8 @@ from inference.grammar.numbers import number_expression
 from inference.grammar.policy import Bounds
 from inference.grammar.text_patterns import FORMATS, whole_pattern
 
+_MAX_LIBRARY_LENGTH = 16
+
 
 class ValueWriter:
     """Writes values into `writer`. One expression a node, however often it occurs."""
@@ -75,8 +77,9 @@ class ValueWriter:
 
     def _text(self, node: Text) -> str | None:
         notation = self.notation
-        if node.patterns and notation.name == "json":
-            # The library sees through JSON's escapes, which a regex of the spelled text could not.
+        if node.patterns and notation.name == "json" and node.min_chars <= _MAX_LIBRARY_LENGTH:
+            # The library sees through JSON's escapes, which a regex of the spelled text could not; but it gives up
+            # where it cannot tell that some text has both the pattern and the length.
             schema: dict[str, object] = {"type": "string", "minLength": node.min_chars, "maxLength": node.max_chars}
             if len(node.patterns) == 1 and not node.formats:
                 return self._writer.rule("%json " + json.dumps(schema | {"pattern": node.patterns[0]}))

@@ -40,6 +40,8 @@ ENFORCED: list[tuple[str, Any, list[Any]]] = [
     ("pattern over quotes", {"type": "string", "pattern": '^"x\\\\$'}, ['"x\\', "x"]),
     ("pattern and lengths", {"type": "string", "pattern": "^a*$", "minLength": 2, "maxLength": 3},
      ["a", "aa", "aaa", "aaaa"]),
+    ("pattern and a great length", {"type": "string", "pattern": "b", "minLength": 60},
+     ["a" * 60, "a" * 60 + "b", "b"]),
     ("two patterns", {"allOf": [{"pattern": "a"}, {"pattern": "b"}], "type": "string"}, ["ab", "ba", "a", "b"]),
     ("minimum", {"type": "integer", "minimum": 3}, [2, 3, 4, 100, -5]),
     ("maximum", {"type": "integer", "maximum": -2}, [-3, -2, -1, 0, -400]),

@@ -20,13 +20,13 @@ ENFORCED = frozenset(
         "items", "prefixItems", "additionalItems", "minItems", "maxItems",
         "properties", "required", "additionalProperties", "patternProperties", "propertyNames",
         "minProperties", "maxProperties", "unevaluatedProperties",
+        "dependentRequired", "dependentSchemas", "dependencies",
     }
 )  # fmt: skip
 # Accepted, since leaving them out lets no valid value be lost; the finished value is to be validated.
 NOT_ENFORCED = frozenset(
     {
         "not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems",
-        "dependentRequired", "dependentSchemas", "dependencies",
     }
 )  # fmt: skip
 REFUSED = frozenset({"$dynamicRef", "$recursiveRef"})

@@ -39,6 +39,7 @@ class SchemaReader:
         self._memo: dict[tuple[tuple[int, int], ...], Node | None] = {}
         self._conjunctions: dict[tuple[tuple[int, int], ...], Node | None] = {}
         self._free: dict[int, Node] = {}
+        self._made: list[object] = []  # schemas of our own, kept since they are known by their ids
         self._visits = 0
 
     def read(self) -> Node:
@@ -96,7 +97,22 @@ class SchemaReader:
                 factors.append(found)
                 if word == "oneOf" and not _are_disjoint([option for option, _ in options]):
                     self.not_enforced[f"{path}.oneOf"] = None
+        for key, dependents in _dependents(schema, path).items():
+            factors.append(self._depending(key, dependents, level, seen))
         return _product(factors, path)
+
+    def _depending(
+        self, key: str, dependents: Sequence[tuple[object, str]], level: int, seen: frozenset[str]
+    ) -> list[Conjunction]:
+        """Either there is no such member, or there is, and the schemas hold."""
+        absent, present = {"properties": {key: False}}, {"required": [key]}
+        self._made += [absent, present, *(schema for schema, _ in dependents)]
+        path = dependents[0][1]
+        places = [Place(schema, at, level) for schema, at in ((present, path), *dependents)]
+        return [
+            *self._alternatives(Place(absent, path, level), seen),
+            *_product([self._alternatives(place, seen) for place in places], path),
+        ]
 
     def _referenced(self, reference: object, path: str, level: int, seen: frozenset[str]) -> list[Conjunction]:
         target = self._references.target(reference, path)
@@ -169,6 +185,16 @@ class SchemaReader:
         if not places:
             return self.free(max(self.bounds.free_depth - 1, 0))
         return self.node(places, depth + 1)
+
+
+def _dependents(schema: Mapping[str, Any], path: str) -> dict[str, list[tuple[object, str]]]:
+    """The schemas that hold where a member is present. `dependencies` is the older name of both keywords."""
+    found: dict[str, list[tuple[object, str]]] = {}
+    for word in ("dependentRequired", "dependentSchemas", "dependencies"):
+        for key, (value, at) in keywords.named_schemas(schema, word, path).items():
+            names = {"required": value} if word != "dependentSchemas" and isinstance(value, list) else value
+            found.setdefault(key, []).append((names, at))
+    return found
 
 
 def _item_places(part: Part) -> tuple[list[Place], Place | None]:

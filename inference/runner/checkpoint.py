@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -45,6 +46,7 @@ def definition(hf_config: PreTrainedConfig, model_dir: Path) -> nn.Module:
 
 
 def load_weights(hf_config: PreTrainedConfig, config: EngineConfig) -> nn.Module:
+    """Transformers maps the files and moves one tensor at a time to the device, in the dtype wanted: no second copy."""
     dtype = TORCH_DTYPES[config.dtype]
     if config.random_weights:
         torch.manual_seed(0)
@@ -52,13 +54,20 @@ def load_weights(hf_config: PreTrainedConfig, config: EngineConfig) -> nn.Module
             model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
     else:
         try:
-            model = AutoModelForCausalLM.from_pretrained(
-                config.model_dir, dtype=dtype, local_files_only=True, device_map={"": config.device}
-            )
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                config.model_dir, dtype=dtype, local_files_only=True, device_map={"": config.device},
+                output_loading_info=True,
+            )  # fmt: skip
         except torch.OutOfMemoryError:
             raise
-        except (OSError, ValueError, RuntimeError, ImportError) as error:
+        except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
             raise ModelLoadError(f"{config.model_dir}: the weights cannot be loaded: {error}") from error
+        model, info = loaded
+        missing = sorted(info["missing_keys"])
+        if missing:  # Transformers would draw them at random
+            raise ModelLoadError(
+                f"{config.model_dir}: the checkpoint lacks {len(missing)} of the model's weights, {missing[0]} first."
+            )
     return cast(nn.Module, model.eval().requires_grad_(False))
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from inference.config import EngineConfig
@@ -12,7 +13,7 @@ from inference.runner import loader, probe
 from inference.runner.fusions import unlike_plain
 from inference.runner.loader import load
 from inference.runner.memory import memory_for
-from tests.testkit.tiny_models import tiny_config, tiny_model
+from tests.testkit.tiny_models import save_tiny_model, tiny_config, tiny_model
 
 _TINY = {
     "vocab_size": 300, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -65,6 +66,19 @@ def test_what_the_definition_tells_is_refused_before_the_weights_are_read(tmp_pa
             _random(tmp_path, {"model_type": model_type} | REFUSED[model_type][0])
     with pytest.raises(ModelLoadError, match="Raise --kv-memory"):
         _random(tmp_path, tiny_config("llama"), kv_bytes=1000)
+
+
+def test_weights_that_are_not_all_there_are_refused(tmp_path):
+    file = save_tiny_model("llama", tmp_path / "llama") / "model.safetensors"
+    weights = load_file(file)
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, file, metadata={"format": "pt"})
+    config = EngineConfig("llama", file.parent, dtype="fp32", kv_bytes=8 << 20)
+    with pytest.raises(ModelLoadError, match=r"lacks 1 of the model's weights, model\.layers\.1\.mlp\.up_proj\.weight"):
+        load(config)
+    file.write_bytes(file.read_bytes()[:-1000])
+    with pytest.raises(ModelLoadError, match=r"the weights cannot be loaded: .*incomplete"):
+        load(config)
 
 
 class _Remembering(nn.Module):

@@ -15,10 +15,12 @@ from inference.types import SamplingParams
 HEADS, KV_HEADS, DIM, BLOCK = 6, 2, 8, 4
 
 
-def _reference(query, keys, values, start, window):
+def _reference(query, keys, values, start, window, soft_cap):
     """One row's attention, written out. query: [n, heads, dim]; keys, values: [total, kv_heads, dim]."""
     keys, values = (x.repeat_interleave(HEADS // KV_HEADS, dim=1) for x in (keys, values))
     scores = torch.einsum("qhd,khd->hqk", query, keys) * DIM**-0.5
+    if soft_cap:
+        scores = soft_cap * torch.tanh(scores / soft_cap)
     at = torch.arange(start, start + len(query))[:, None]
     visible = torch.arange(len(keys)) <= at
     if window is not None:
@@ -26,9 +28,9 @@ def _reference(query, keys, values, start, window):
     return torch.einsum("hqk,khd->qhd", scores.masked_fill(~visible, -torch.inf).softmax(-1), values)
 
 
-@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize(("window", "soft_cap"), [(None, 0.0), (5, 0.0), (None, 0.7), (5, 0.7)])
 @pytest.mark.parametrize("seed", range(4))
-def test_mixed_decodes_and_prefills_equal_the_reference(seed, window):
+def test_mixed_decodes_and_prefills_equal_the_reference(seed, window, soft_cap):
     rng = random.Random(seed)
     lengths = [rng.randint(1, 60) for _ in range(7)]
     num_blocks = sum(-(-length // BLOCK) for length in lengths)
@@ -52,13 +54,14 @@ def test_mixed_decodes_and_prefills_equal_the_reference(seed, window):
         query = torch.randn(plan.num_tokens, HEADS, DIM)
         pick = [(row.row, slice(row.start, row.start + row.num_tokens)) for row in scheduled]
         key, value = (torch.cat([of[row][part] for row, part in pick]) for of in (keys, values))
-        out = backend(0, query, key, value, step, scale=DIM**-0.5, window=window)
+        out = backend(0, query, key, value, step, scale=DIM**-0.5, window=window, soft_cap=soft_cap)
         first = 0
         for row, part in pick:
             count = part.stop - part.start
             expected = _reference(
-                query[first : first + count], keys[row][: part.stop], values[row][: part.stop], part.start, window
-            )
+                query[first : first + count], keys[row][: part.stop], values[row][: part.stop], part.start, window,
+                soft_cap,
+            )  # fmt: skip
             assert torch.allclose(out[first : first + count], expected, atol=1e-5)
             first += count
 

@@ -7,6 +7,7 @@ schemas say; still, a large schema takes some 100 ms, so call it off the event l
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Literal, TypeAlias, assert_never
 
 from inference.grammar.calls import ReadTool, read_tools
@@ -101,20 +102,22 @@ class _Builder:
             tools = self._tools()
             return self._source(self._frame.stretch(tools, parallel=policy.parallel), self._frame.triggers(tools))
         reasoning = self._reasoning()
-        return GrammarSource("", reasoning=reasoning, special_tokens=self._sorted_special()) if reasoning else None
+        return self._with_special(GrammarSource("", reasoning=reasoning)) if reasoning else None
 
     def _source(self, start: str, triggers: tuple[Trigger, ...] = ()) -> GrammarSource:
-        return GrammarSource(
+        source = GrammarSource(
             lark=self._writer.grammar(start or '""'),
             triggers=triggers,
             ends_after_call=bool(triggers) and not self._policy.parallel,
             reasoning=self._reasoning(),
-            special_tokens=self._sorted_special(),
             not_enforced=tuple(self._not_enforced),
         )
+        return self._with_special(source)
 
-    def _sorted_special(self) -> tuple[tuple[str, int], ...]:
-        return tuple(sorted(self._special.items()))
+    def _with_special(self, source: GrammarSource) -> GrammarSource:
+        """With the special tokens that its texts contain; a tokenizer may have a thousand more."""
+        found = ((text, token_id) for text, token_id in self._special.items() if source.mentions(text))
+        return replace(source, special_tokens=tuple(sorted(found)))
 
     def _tools(self) -> list[ReadTool]:
         return read_tools(self._policy.tools, self._bounds, self._not_enforced)

@@ -92,7 +92,7 @@ class GrammarCompiler:
         """A marker that is one token here must not be letters in the grammar."""
         known = dict(source.special_tokens)
         for text, token_id in self.vocabulary.special_tokens.items():
-            if known.get(text) != token_id and text in source.lark:
+            if known.get(text) != token_id and source.mentions(text):
                 raise GrammarError("", f"the grammar was built for another tokenizer: {text!r} is token {token_id}.")
 
     def _prototype(self, lark: str) -> LLMatcher:

@@ -37,7 +37,7 @@ class GrammarSource:
 
     lark: the grammar, "" if the text is free throughout. triggers: if any, the text is free, at no cost, until one of
     them; then `lark` holds for one call (or section of calls), after which the text is free again, or, with
-    `ends_after_call`, over. special_tokens: the tokenizer's own, by text, for triggers and markers that contain them.
+    `ends_after_call`, over. special_tokens: the tokenizer's own, by text, that any of these texts contains.
     not_enforced: keywords, as paths, that the grammar lets pass and that are to be validated afterwards.
     """
 
@@ -47,3 +47,10 @@ class GrammarSource:
     reasoning: Reasoning | None = None
     special_tokens: tuple[tuple[str, int], ...] = ()
     not_enforced: tuple[str, ...] = ()
+
+    def mentions(self, text: str) -> bool:
+        """Does any text that this consists of contain `text`?"""
+        reasoning = self.reasoning
+        marks = (*reasoning.opens, *reasoning.closes, reasoning.close) if reasoning else ()
+        begins = (words for trigger in self.triggers for words in (trigger.text, trigger.lead))
+        return any(text in words for words in (self.lark, *begins, *marks))

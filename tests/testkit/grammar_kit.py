@@ -62,7 +62,7 @@ def schema_source(schema: Mapping[str, object] | bool, bounds: Bounds | None = N
 def takes(source: GrammarSource, text: str) -> bool:
     """Is `text`, whole, an answer under the grammar?"""
     matcher = compiler().matcher(source)
-    tokens = vocabulary().tokens_of(vocabulary().encode(text, dict(source.special_tokens)))
+    tokens = vocabulary().tokens_of(vocabulary().encode(text, SPECIAL_TOKENS))
     return all(matcher.accept(token) for token in tokens) and matcher.accept(END)
 
 

@@ -264,6 +264,13 @@ def test_special_tokens_that_a_schema_spells_are_text() -> None:
     assert allowed(matcher) == tokens('"')
 
 
+def test_a_grammar_for_another_tokenizer_is_refused() -> None:
+    source = build_grammar(DIALECTS["mistral_v13"], CallPolicy("auto", (Tool("ping", {}, strict=True),)))
+    assert source is not None
+    with pytest.raises(GrammarError, match=r"another tokenizer: '\[TOOL_CALLS\]'"):
+        compiler().check(source)
+
+
 def test_a_lone_surrogate_in_a_schema_is_refused() -> None:
     with pytest.raises(GrammarError, match="surrogate"):
         schema_source({"const": "\ud800"})

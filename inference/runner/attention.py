@@ -86,11 +86,18 @@ class TorchAttention:
 def _capped_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scale: float, soft_cap: float
 ) -> torch.Tensor:
-    """scaled_dot_product_attention has no soft cap. Tensors: [rows, heads, tokens, head_dim]; mask: [rows, 1, n, m]."""
-    queries = query.unflatten(1, (key.shape[1], -1))  # [rows, kv heads, queries' heads of each, n, head_dim]
-    scores = torch.matmul(queries.float(), key.float().transpose(-1, -2)[:, :, None]) * (scale / soft_cap)
-    weights = (scores.tanh_().mul_(soft_cap) + mask[:, None]).softmax(-1)
-    return torch.matmul(weights.to(value.dtype), value[:, :, None]).flatten(1, 2)
+    """scaled_dot_product_attention has no soft cap. Tensors: [rows, heads, tokens, head_dim]; mask: [rows, 1, n, m].
+
+    The queries of one KV head are one matrix, so that a row's products have the same shape in any batch.
+    """
+    rows, num_kv_heads, num_keys, head_dim = key.shape
+    num_queries = query.shape[2]
+    queries = query.reshape(rows * num_kv_heads, -1, head_dim)
+    keys, values = key.reshape(-1, num_keys, head_dim), value.reshape(-1, num_keys, head_dim)
+    scores = torch.bmm(queries.float(), keys.float().transpose(1, 2)).mul_(scale / soft_cap).tanh_().mul_(soft_cap)
+    scores = scores.view(rows, -1, num_queries, num_keys) + mask
+    weights = scores.softmax(-1).to(value.dtype).view(rows * num_kv_heads, -1, num_keys)
+    return torch.bmm(weights, values).view(query.shape)
 
 
 def paged_attention_forward(

@@ -7,7 +7,7 @@ import torch
 
 from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.attention import TorchAttention
-from inference.runner.input_batch import prepare
+from inference.runner.input_batch import Span, StepInputs, prepare
 from inference.runner.request_rows import RequestRows
 from inference.step import BlockWrite, NewRow, ScheduledRow, StepPlan
 from inference.types import SamplingParams
@@ -70,3 +70,23 @@ def test_mixed_decodes_and_prefills_equal_the_reference(seed, window, soft_cap):
     run(prefills, 0, new_rows=news, block_writes=tuple(writes))
     decodes = [ScheduledRow(row, heads[row], 1, True) for row in range(5)]
     run([*decodes, *(ScheduledRow(row, heads[row], lengths[row] - heads[row], True) for row in (5, 6))], 5)
+
+
+@pytest.mark.parametrize("soft_cap", [0.0, 2.0])
+def test_a_row_gets_the_same_bits_alone_and_among_others(soft_cap):
+    pool = KVPool(KVLayout(1, 1, 256, 16, torch.float32), 100, torch.device("cpu"))
+    pool.keys[0].normal_()
+    pool.values[0].normal_()
+    query, key, value = torch.randn(5, 4, 256), torch.randn(5, 1, 256), torch.randn(5, 1, 256)
+
+    def run(rows):
+        at = torch.tensor(rows)
+        blocks = at[:, None] * 20 + torch.arange(20)
+        positions = torch.full((len(rows), 1), 319)
+        span = Span(0, len(rows), 1, 320, blocks.flatten(), positions)
+        step = StepInputs(at, at, blocks[:, -1] * 16 + 15, at, rows, rows, [span])
+        return TorchAttention(pool)(0, query[at], key[at], value[at], step, scale=0.3, soft_cap=soft_cap)
+
+    together = run([0, 1, 2, 3, 4])
+    for row in range(5):
+        assert torch.equal(run([row])[0], together[row])

@@ -46,20 +46,26 @@ class ToolSchema:
 
 
 class ToolIndex:
-    """The tools of a request by name: OpenAI's form, {"type": "function", "function": {...}}, or the function alone."""
+    """The tools of a request by name: OpenAI's form, {"type": "function", "function": {...}}, or the function alone.
+
+    Schemas are read when their tool is called: each of a request's choices has an index, of tools mostly never called.
+    """
 
     def __init__(self, tools: Sequence[Mapping[str, object]] | None) -> None:
-        self._tools: dict[str, ToolSchema] = {}
+        self._parameters: dict[str, object] = {}
+        self._schemas: dict[str, ToolSchema] = {}
         for tool in tools or ():
             function = tool.get("function") if isinstance(tool, Mapping) else None
             body = function if isinstance(function, Mapping) else tool
             name = body.get("name") if isinstance(body, Mapping) else None
             if isinstance(name, str) and name:
-                self._tools.setdefault(name, ToolSchema(name, body.get("parameters", body.get("input_schema"))))
-        self.names: frozenset[str] = frozenset(self._tools)
+                self._parameters.setdefault(name, body.get("parameters", body.get("input_schema")))
+        self.names: frozenset[str] = frozenset(self._parameters)
 
     def get(self, name: str) -> ToolSchema | None:
-        return self._tools.get(name)
+        if name not in self._schemas and name in self._parameters:
+            self._schemas[name] = ToolSchema(name, self._parameters[name])
+        return self._schemas.get(name)
 
 
 def check(tool: ToolSchema | None, arguments: str, streamed: str) -> tuple[str, Outcome, str]:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from stream_parser import repair
+from stream_parser import repair, schema
 from stream_parser.schema import ToolIndex, check
 
 
@@ -29,6 +29,22 @@ def test_tools_are_found_by_name_in_every_form_of_declaration():
         assert found.param("count").types == {"integer"}
         assert found.param("nothing") is None
     assert index.get("nothing") is None
+
+
+def test_a_schema_is_read_when_its_tool_is_called_and_then_once(monkeypatch):
+    """A request with 128 choices and 1,024 tools read 131,072 schemas before its first token."""
+    made = []
+
+    class Counted(schema.ToolSchema):
+        def __init__(self, name, parameters):
+            made.append(name)
+            super().__init__(name, parameters)
+
+    monkeypatch.setattr(schema, "ToolSchema", Counted)
+    index = ToolIndex([tool(SCHEMA, f"t{i}") for i in range(100)])
+    assert made == []
+    assert index.get("t7") is index.get("t7")
+    assert made == ["t7"]
 
 
 @pytest.mark.parametrize(

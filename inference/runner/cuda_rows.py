@@ -6,7 +6,7 @@ here waits for the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -47,8 +47,8 @@ class CudaRows:
         self.is_constrained = [False] * rows
         self.spare_row = max_rows
 
-    def apply(self, plan: StepPlan) -> None:
-        """Stage everything that the plan changes and scatter it with one kernel."""
+    def apply(self, plan: StepPlan, lengths_of: Mapping[int, int]) -> None:
+        """Stage everything that the plan changes, and these rows' lengths, and scatter it with one kernel."""
         writes: list[tuple[int, Sequence[int] | np.ndarray]] = []
         tokens, table, lengths, skips, temperatures, keys, constrained, _ = self._starts
         for new in plan.new_rows:
@@ -57,12 +57,14 @@ class CudaRows:
             self.is_constrained[new.row] = new.is_constrained
             writes += [
                 (tokens + new.row * self._stride, new.token_ids),
-                (lengths + new.row, (0,)),
+                (lengths + new.row, (lengths_of.get(new.row, 0),)),
                 (skips + new.row, (0 if sampling.is_plain else 1,)),
                 (temperatures + new.row, np.array([new.params.temperature], np.float32).view(np.int32)),
                 (keys + new.row * _INT64_WORDS, np.array([new.noise_key], np.int64).view(np.int32)),
                 (constrained + new.row, (1 if new.is_constrained else 0,)),
             ]
+        entered = {new.row for new in plan.new_rows}
+        writes += [(lengths + row, (length,)) for row, length in lengths_of.items() if row not in entered]
         for known in plan.token_writes:
             writes.append((tokens + known.row * self._stride + known.start, known.token_ids))
         for write in plan.block_writes:

@@ -1,8 +1,9 @@
 """Runs StepPlans on a CUDA device without ever waiting for it.
 
 The decoding rows of a step are one CUDA graph replay: gather inputs from the rows, forward, sample, write tokens and
-lengths back. Prefill chunks are another where a captured number of tokens fits, and launched kernel by kernel
-otherwise. They never share a product, so what a row decodes is the same bits whoever else prefills.
+lengths back. A few known tokens of a row may go along, an entry each. Prefill chunks are another replay where a
+captured number of tokens fits, and launched kernel by kernel otherwise. They never share a product with decoding rows,
+so what a row decodes is the same bits whoever else prefills.
 Sampled tokens reach the host by an asynchronous copy; only CudaStepHandle.wait waits, for that copy alone.
 """
 
@@ -27,6 +28,7 @@ from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.linear import MAX_ROWS
 from inference.runner.kernels.rows import gather_rows
 from inference.runner.kernels.sampling import Sampling
+from inference.runner.request_rows import RowSampling
 from inference.runner.sampler import draw, gather_logprobs, read_logprobs
 from inference.step import ScheduledRow, StepPlan, StepResult
 from inference.types import TokenLogprobs
@@ -34,17 +36,22 @@ from inference.types import TokenLogprobs
 # Prefills of at most so many chunks are captured, for these numbers of tokens.
 _PACKED_ROWS = 32
 _PACKED_TOKENS = (64, 128, 256, 512, 1024, 2048)
+# A chunk of few known tokens (forced ones, or the end of a cached prompt) goes along with the decoding rows, an entry a
+# token. Each entry reads all keys before it, so that far into a sequence a prefill is cheaper.
+_ENTRY_TOKENS, _ENTRY_KEYS = 16, 16_384
 
-Logprobs = list[tuple[torch.Tensor, torch.Tensor] | None]
+HostLogprobs = tuple[torch.Tensor, torch.Tensor] | None
+_Sampled = tuple[int, HostLogprobs]  # where its token is in the results, and its log-probabilities
 
 
 @dataclass(frozen=True, slots=True)
 class CudaStepHandle:
-    """A launched step. `tokens`: pinned host copies, of the decoding rows and of the prefilled ones; `logprobs`: the
-    same in the order of the sampled rows, None where not asked for."""
+    """A launched step. tokens: a pinned host copy; at: where in it each sampled row's is; logprobs: likewise, None
+    where not asked for."""
 
-    tokens: tuple[torch.Tensor, torch.Tensor]
-    logprobs: Logprobs
+    tokens: torch.Tensor
+    at: list[int]
+    logprobs: list[HostLogprobs]
     done: torch.cuda.Event
 
     def wait(self) -> StepResult:
@@ -52,8 +59,7 @@ class CudaStepHandle:
         logprobs: list[TokenLogprobs | None] = [
             None if pair is None else read_logprobs(*pair) for pair in self.logprobs
         ]
-        decoded, prefilled = self.tokens
-        return StepResult((*decoded.tolist(), *prefilled.tolist()), tuple(logprobs))
+        return StepResult(tuple(self.tokens[self.at].tolist()), tuple(logprobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +94,11 @@ class CudaRunner:
         )  # fmt: skip
         self._scratch = model.scratch(max_rows, rows.block_table)
         self._row_ids = torch.full((max_rows,), rows.spare_row, dtype=torch.int32, device=self._device)
+        self._turns = torch.ones(max(max_rows, _PACKED_ROWS), dtype=torch.int32, device=self._device)
+        self._ones = torch.ones_like(self._turns)
         # Decoding rows' tokens, and behind them those of prefilled rows.
         self._results = torch.zeros(2 * max(max_rows, _PACKED_ROWS), dtype=torch.int32, device=self._device)
-        self._batch: tuple[int, ...] = ()
+        self._batch: tuple[tuple[int, int], ...] = ()
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._packed_graphs: dict[PackedShape, _PackedGraph] = {}
 
@@ -99,15 +107,31 @@ class CudaRunner:
         """Enqueue the step; never synchronises with the device."""
         with torch.cuda.stream(self._stream):
             self._copy_blocks(plan.block_copies)
-            self.rows.apply(plan)
-            decodes, chunks = plan.rows[: plan.num_decodes], plan.rows[plan.num_decodes :]
-            prefilled = [row for row in chunks if row.samples]
-            logprobs: Logprobs = []
-            if decodes:
-                logprobs += self._sample_specially(decodes, self._replay_decode(decodes), self._results)
+            stepped, chunks = self._split(plan)
+            self.rows.apply(plan, {row.row: row.start for row in stepped[plan.num_decodes :]})
+            found: dict[int, _Sampled] = {}
+            if stepped:
+                entries = _entries(stepped)
+                logits = self._replay_decode(entries)
+                last = np.cumsum([row.num_tokens for row in stepped]) - 1
+                found |= self._sampled(stepped, logits, [int(index) for index in last], first_result=0)
             if chunks:
-                logprobs += self._sample_specially(prefilled, self._prefill(chunks), self._prefill_results)
-            return self._handle(len(decodes), len(prefilled), logprobs)
+                sampling = [row for row in chunks if row.samples]
+                logits = self._prefill(chunks)
+                found |= self._sampled(sampling, logits, list(range(len(sampling))), len(self._results) // 2)
+            return self._handle([found[row.row] for row in plan.rows if row.samples])
+
+    def _split(self, plan: StepPlan) -> tuple[list[ScheduledRow], list[ScheduledRow]]:
+        """The rows that go through the decode graph, and the chunks that are prefilled."""
+        stepped, chunks = list(plan.rows[: plan.num_decodes]), []
+        room = min(MAX_ROWS, max(self._graphs)) - plan.num_decodes
+        for row in plan.rows[plan.num_decodes :]:
+            if row.num_tokens <= min(room, _ENTRY_TOKENS) and row.num_tokens * row.start <= _ENTRY_KEYS:
+                stepped.append(row)
+                room -= row.num_tokens
+            else:
+                chunks.append(row)
+        return stepped, chunks
 
     def reset_masks(self) -> None:
         """Tickets start anew, with a new scheduler; nothing runs."""
@@ -123,10 +147,6 @@ class CudaRunner:
         self._masks.close()
         self._graphs.clear()
         self._packed_graphs.clear()
-
-    @property
-    def _prefill_results(self) -> torch.Tensor:
-        return self._results[len(self._results) // 2 :]
 
     @torch.inference_mode()
     def capture(self, batch_sizes: list[int]) -> None:
@@ -188,24 +208,26 @@ class CudaRunner:
         return _PackedGraph(graph, inputs, kept[0])
 
     def _decode(self, batch: int) -> None:
-        """The whole step of the rows in _row_ids[:batch]."""
-        row_ids, rows, model = self._row_ids[:batch], self.rows, self._model
+        """The whole step of the entries in _row_ids[:batch] and _turns[:batch]."""
+        row_ids, turns, rows, model = self._row_ids[:batch], self._turns[:batch], self.rows, self._model
         inputs = self._scratch.inputs.first(batch)
         gather_rows(
-            row_ids, rows.token_ids, rows.lengths, rows.block_table, self._pool.layout.block_size, model.cos_sin,
+            row_ids, turns, rows.token_ids, rows.lengths, rows.block_table, self._pool.layout.block_size, model.cos_sin,
             model.embedding, inputs,
         )  # fmt: skip
         logits = model.decode(self._scratch, batch, self._paged)
-        self._sampling(logits, row_ids, inputs.positions, self._results[:batch])
+        self._sampling(logits, row_ids, turns, inputs.positions, self._results[:batch])
 
-    def _replay_decode(self, decodes: tuple[ScheduledRow, ...]) -> torch.Tensor:
-        size = next(size for size in self._graphs if size >= len(decodes))
-        batch = tuple([row.row for row in decodes]) + (self.rows.spare_row,) * (size - len(decodes))
+    def _replay_decode(self, entries: list[tuple[int, int]]) -> torch.Tensor:
+        size = next(size for size in self._graphs if size >= len(entries))
+        batch = (*entries, *[(self.rows.spare_row, 1)] * (size - len(entries)))
         if batch != self._batch:
-            self._row_ids[:size].copy_(to_device(np.array(batch, np.int32), self._device))
+            staged = to_device(np.array(batch, np.int32).T.copy(), self._device)
+            self._row_ids[:size].copy_(staged[0])
+            self._turns[:size].copy_(staged[1])
             self._batch = batch
         self._graphs[size].replay()
-        return self._scratch.logits[: len(decodes)]
+        return self._scratch.logits[: len(entries)]
 
     def _packed(self, inputs: PackedInputs) -> torch.Tensor:
         """Prefill of any chunks. Positions are the host's; tokens are read from the rows, where they may be news."""
@@ -217,11 +239,12 @@ class CudaRunner:
         logits = self._model.prefill(tokens, self._paged)
         num_sampled = inputs.sample_rows.shape[0]
         if num_sampled:
-            results = self._prefill_results[:num_sampled]
-            self._sampling(logits, inputs.sample_rows, inputs.sample_positions, results)
+            results = self._results[len(self._results) // 2 :][:num_sampled]
+            ones = self._ones[:num_sampled]
+            self._sampling(logits, inputs.sample_rows, ones, inputs.sample_positions, results)
         return logits
 
-    def _prefill(self, chunks: tuple[ScheduledRow, ...]) -> torch.Tensor:
+    def _prefill(self, chunks: Sequence[ScheduledRow]) -> torch.Tensor:
         found = next((shape for shape in self._packed_graphs if shape.fits(chunks)), None)
         if found is None:
             inputs = PackedInputs.on(self._device, PackedShape.of(chunks))
@@ -232,38 +255,51 @@ class CudaRunner:
         captured.graph.replay()
         return captured.logits
 
-    def _sample_specially(
-        self, sampled: Sequence[ScheduledRow], logits: torch.Tensor, results: torch.Tensor
-    ) -> Logprobs:
-        """Rows with penalties, bias, filters or logprobs: torch operations, still without waiting."""
-        logprobs: Logprobs = []
-        for index, row in enumerate(sampled):
+    def _sampled(
+        self, rows: Sequence[ScheduledRow], logits: torch.Tensor, at: Sequence[int], first_result: int
+    ) -> dict[int, _Sampled]:
+        """Where each row's token is found; its logits are logits[at[i]]. Rows with penalties, bias, filters or logprobs
+        are drawn here, by torch operations, still without waiting."""
+        found = {}
+        for row, index in zip(rows, at, strict=True):
+            if not row.samples:
+                continue
             sampling = self.rows.sampling[row.row]
             assert sampling is not None
-            if sampling.is_plain:
-                logprobs.append(None)
-                continue
-            position = row.start + row.num_tokens
-            if self.rows.is_constrained[row.row]:
-                self._sampling.mask(logits[index], row.row)
-            token = draw(logits[index], sampling, self.rows.token_ids[row.row, :position], position)
-            self.rows.token_ids[row.row, position] = token
-            results[index] = token
-            ids, values = gather_logprobs(logits[index], token, sampling)
-            logprobs.append(None if ids is None or values is None else (_to_host(ids), _to_host(values)))
-        return logprobs
+            drawn = None if sampling.is_plain else self._draw(row, sampling, logits[index], first_result + index)
+            found[row.row] = (first_result + index, drawn)
+        return found
 
-    def _handle(self, num_decodes: int, num_prefilled: int, logprobs: Logprobs) -> CudaStepHandle:
+    def _draw(self, row: ScheduledRow, sampling: RowSampling, logits: torch.Tensor, result: int) -> HostLogprobs:
+        position = row.start + row.num_tokens
+        own = logits.clone() if sampling.params.logprobs is not None else logits
+        if self.rows.is_constrained[row.row]:
+            self._sampling.mask(logits, row.row)
+        token = draw(logits, sampling, self.rows.token_ids[row.row, :position], position)
+        self.rows.token_ids[row.row, position] = token
+        self._results[result] = token
+        ids, values = gather_logprobs(own, token, sampling)
+        return None if ids is None or values is None else (_to_host(ids), _to_host(values))
+
+    def _handle(self, sampled: list[_Sampled]) -> CudaStepHandle:
         results = _to_host(self._results)
         done = torch.cuda.Event()
         done.record(self._stream)
-        half = len(results) // 2
-        return CudaStepHandle((results[:num_decodes], results[half : half + num_prefilled]), logprobs, done)
+        return CudaStepHandle(results, [at for at, _ in sampled], [logprobs for _, logprobs in sampled], done)
 
     def _copy_blocks(self, copies: tuple[tuple[int, int], ...]) -> None:
         if copies:
             pairs = to_device(np.array(copies, np.int64), self._device)
             self._pool.copy(pairs[:, 0], pairs[:, 1])
+
+
+def _entries(rows: Sequence[ScheduledRow]) -> list[tuple[int, int]]:
+    """(row, turn) of each token, turns as kernels.rows.gather_rows takes them."""
+    return [
+        (row.row, 2 * index + (row.samples and index == row.num_tokens - 1))
+        for row in rows
+        for index in range(row.num_tokens)
+    ]
 
 
 def _to_host(values: torch.Tensor) -> torch.Tensor:

@@ -358,21 +358,23 @@ def test_gather_takes_the_newest_token_of_each_row():
     token_ids = torch.randint(0, 50, (6, 40), dtype=torch.int32, device=DEVICE)
     lengths = torch.tensor([3, 0, 39, 7, 1, 2], dtype=torch.int32, device=DEVICE)
     block_table = torch.randint(0, 90, (6, 10), dtype=torch.int32, device=DEVICE)
-    row_ids = torch.tensor([2, 0, 5], dtype=torch.int32, device=DEVICE)
-    inputs = RowInputs.empty(4, embedding, block_table, 48)
+    row_ids = torch.tensor([2, 0, 5, 5, 5], dtype=torch.int32, device=DEVICE)
+    turns = torch.tensor([1, 1, 0, 2, 5], dtype=torch.int32, device=DEVICE)
+    inputs = RowInputs.empty(6, embedding, block_table, 48)
     inputs.tables.fill_(-1)
-    gather_rows(row_ids, token_ids, lengths, block_table, 4, cos_sin, embedding, inputs.first(3))
-    at, rows = lengths[row_ids.long()].long(), row_ids.long()
-    assert torch.equal(inputs.positions[:3].long(), at)
-    assert torch.equal(inputs.hidden[:3], embedding[token_ids[rows, at].long()])
-    assert torch.equal(inputs.slots[:3].long(), block_table[rows, at // 4] * 4 + at % 4)
-    assert torch.equal(inputs.rotations[:3], cos_sin[at])
+    gather_rows(row_ids, turns, token_ids, lengths, block_table, 4, cos_sin, embedding, inputs.first(5))
+    rows = row_ids.long()
+    at = (lengths[rows] + turns // 2).long()
+    assert torch.equal(inputs.positions[:5].long(), at)
+    assert torch.equal(inputs.hidden[:5], embedding[token_ids[rows, at].long()])
+    assert torch.equal(inputs.slots[:5].long(), block_table[rows, at // 4] * 4 + at % 4)
+    assert torch.equal(inputs.rotations[:5], cos_sin[at])
     for index, row in enumerate(rows):
         used = int(at[index]) // 4 + 1
         assert torch.equal(inputs.tables[index, :used], block_table[row, :used])
         assert (inputs.tables[index, used:] == -1).all()
-    assert (inputs.tables[3] == -1).all()
-    _close(inputs.squares.parts[0, :3], inputs.hidden[:3].float().pow(2).sum(-1), relative=1e-4)
+    assert (inputs.tables[5] == -1).all()
+    _close(inputs.squares.parts[0, :5], inputs.hidden[:5].float().pow(2).sum(-1), relative=1e-4)
 
 
 @pytest.mark.parametrize("vocab_size", [4096, 9001])
@@ -393,8 +395,14 @@ def test_sampling_draws_what_the_reference_draws(vocab_size):
     sample_rows = torch.tensor([0, 4, 1, 3], dtype=torch.int32, device=DEVICE)
     positions = torch.tensor([5, 9, 20, 30], dtype=torch.int32, device=DEVICE)
     results = torch.full((4,), -7, dtype=torch.int32, device=DEVICE)
+    ones = torch.ones(4, dtype=torch.int32, device=DEVICE)
+    lengths.fill_(-3)
+    turns = torch.tensor([1, 4, 2, 0], dtype=torch.int32, device=DEVICE)
+    sampling(logits, sample_rows, turns, positions, results)
+    assert results.tolist() == [100, -7, -7, -7], "only the last of a row's entries draws"
+    assert lengths.tolist() == [6, -3, -3, -3, -3]
     for _ in range(2):
-        sampling(logits, sample_rows, positions, results)
+        sampling(logits, sample_rows, ones, positions, results)
         assert results[0] == 100
         for index in (1, 2):
             row, position = int(sample_rows[index]), int(positions[index]) + 1
@@ -436,12 +444,13 @@ def test_a_constrained_row_samples_what_its_mask_allows_and_the_others_what_they
     sample_rows = torch.arange(rows, dtype=torch.int32, device=DEVICE)
     positions = torch.full((rows,), 7, dtype=torch.int32, device=DEVICE)
     results, unmasked = (torch.zeros(rows, dtype=torch.int32, device=DEVICE) for _ in range(2))
-    free(logits, sample_rows, positions, unmasked)
+    ones = torch.ones(rows, dtype=torch.int32, device=DEVICE)
+    free(logits, sample_rows, ones, positions, unmasked)
     allowed = {0: sorted(random.sample(range(vocab_size), 40)), 1: [vocab_size - 1]}
     for ticket in (1, 2, 3):
         jobs = [MaskJob(row, ticket, _Only(ids)) for row, ids in allowed.items()]
         masks.post([*jobs, MaskJob(3, ticket, _Only(None))])
-        sampling(logits, sample_rows, positions, results)
+        sampling(logits, sample_rows, ones, positions, results)
         assert results[0] == allowed[0][int(logits[0, allowed[0]].argmax())]
         assert results[1] == vocab_size - 1
         assert results[2:].tolist() == unmasked[2:].tolist()
@@ -469,7 +478,7 @@ def test_a_mask_may_come_after_its_step_was_launched():
     results = [torch.full((1,), -1, dtype=torch.int32, device=DEVICE) for _ in range(3)]
     torch.cuda.synchronize()
     for result in results:
-        sampling(logits, one * 0, one * 3, result)
+        sampling(logits, one * 0, one, one * 3, result)
     done = torch.cuda.Event()
     done.record()
     for ticket in (1, 2, 3):

@@ -37,13 +37,13 @@ def scatter(arena: torch.Tensor, staged: torch.Tensor, num_writes: int) -> None:
 
 @triton.jit
 def _gather_kernel(
-    row_ids, token_ids, token_stride, lengths, block_table, table_stride, cos_sin, embedding, hidden, positions, slots,
-    rotations, tables, squares, WIDTH: tl.constexpr, WIDTH_POW2: tl.constexpr, HEAD_DIM: tl.constexpr,
+    row_ids, turns, token_ids, token_stride, lengths, block_table, table_stride, cos_sin, embedding, hidden, positions,
+    slots, rotations, tables, squares, WIDTH: tl.constexpr, WIDTH_POW2: tl.constexpr, HEAD_DIM: tl.constexpr,
     HEAD_POW2: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
     row = tl.load(row_ids + index).to(tl.int64)
-    position = tl.load(lengths + row)
+    position = tl.load(lengths + row) + tl.load(turns + index) // 2
     token = tl.load(token_ids + row * token_stride + position).to(tl.int64)
     block = tl.load(block_table + row * table_stride + position // BLOCK_SIZE)
     tl.store(positions + index, position)
@@ -54,8 +54,8 @@ def _gather_kernel(
         ids = tl.load(block_table + row * table_stride + start + offsets, mask=mask)
         tl.store(tables + index * table_stride + start + offsets, ids, mask=mask)
     dims = tl.arange(0, HEAD_POW2)
-    turns = tl.load(cos_sin + position.to(tl.int64) * HEAD_DIM + dims, mask=dims < HEAD_DIM)
-    tl.store(rotations + index * HEAD_DIM + dims, turns, mask=dims < HEAD_DIM)
+    angles = tl.load(cos_sin + position.to(tl.int64) * HEAD_DIM + dims, mask=dims < HEAD_DIM)
+    tl.store(rotations + index * HEAD_DIM + dims, angles, mask=dims < HEAD_DIM)
     wide = tl.arange(0, WIDTH_POW2)
     values = tl.load(embedding + token * WIDTH + wide, mask=wide < WIDTH, other=0.0)
     tl.store(hidden + index * WIDTH + wide, values, mask=wide < WIDTH)
@@ -99,19 +99,20 @@ class RowInputs:
 
 
 def gather_rows(
-    row_ids: torch.Tensor, token_ids: torch.Tensor, lengths: torch.Tensor, block_table: torch.Tensor, block_size: int,
-    cos_sin: torch.Tensor, embedding: torch.Tensor, into: RowInputs,
+    row_ids: torch.Tensor, turns: torch.Tensor, token_ids: torch.Tensor, lengths: torch.Tensor,
+    block_table: torch.Tensor, block_size: int, cos_sin: torch.Tensor, embedding: torch.Tensor, into: RowInputs,
 ) -> None:  # fmt: skip
-    """The newest token of each row, embedded, and where it stands; one program a row.
+    """One token of each entry's row, embedded, and where it stands; one program an entry.
 
-    row_ids: [B] int32; token_ids: [max_rows, stride] int32; lengths: [max_rows] int32, tokens in the cache;
-    block_table: [max_rows, max_blocks] int32; cos_sin: [max_model_len, head_dim] float32. B <= MAX_ROWS, or squares
-    are not used.
+    row_ids, turns: [B] int32. A row that decodes has one entry, of turn 1; one that reads several known tokens has as
+    many entries, and a turn is twice how far behind the row's length its token stands, plus one in the last.
+    token_ids: [max_rows, stride] int32; lengths: [max_rows] int32, tokens in the cache; block_table: [max_rows,
+    max_blocks] int32; cos_sin: [max_model_len, head_dim] float32. B <= MAX_ROWS, or squares are not used.
     """
     width, head_dim = embedding.shape[1], cos_sin.shape[1]
     assert into.tables.stride(0) == block_table.stride(0), "tables are copies of the rows' block tables"
     _gather_kernel[(row_ids.shape[0],)](
-        row_ids, token_ids, token_ids.stride(0), lengths, block_table, block_table.stride(0), cos_sin, embedding,
+        row_ids, turns, token_ids, token_ids.stride(0), lengths, block_table, block_table.stride(0), cos_sin, embedding,
         into.hidden, into.positions, into.slots, into.rotations, into.tables, into.squares.parts,
         WIDTH=width, WIDTH_POW2=triton.next_power_of_2(width), HEAD_DIM=head_dim,
         HEAD_POW2=triton.next_power_of_2(head_dim), BLOCK_SIZE=block_size, BLOCK=256, num_warps=4,

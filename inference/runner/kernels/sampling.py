@@ -59,7 +59,7 @@ def _noise(key, position, token_ids):
 
 @triton.jit
 def _sample_kernel(
-    logits, sample_rows, positions, temperatures, noise_keys, skips, token_ids, token_stride, lengths, results,
+    logits, sample_rows, turns, positions, temperatures, noise_keys, skips, token_ids, token_stride, lengths, results,
     best_scores, best_ids, arrivals, constrained, masks, mask_stride, posted, tickets, vocab_size, spare_row,
     SPINS: tl.constexpr, NUM_TILES: tl.constexpr, TILE: tl.constexpr, TILES_POW2: tl.constexpr,
 ):  # fmt: skip
@@ -67,7 +67,8 @@ def _sample_kernel(
     tile = tl.program_id(1)
     row = tl.load(sample_rows + index).to(tl.int64)
     position = tl.load(positions + index) + 1
-    if tl.load(skips + row) == 0:
+    is_last = tl.load(turns + index) % 2 == 1
+    if is_last & (tl.load(skips + row) == 0):
         ids = tile * TILE + tl.arange(0, TILE)
         inside = ids < vocab_size
         scores = tl.load(logits + index.to(tl.int64) * vocab_size + ids, mask=inside, other=-float("inf"))
@@ -97,7 +98,7 @@ def _sample_kernel(
             tl.store(results + index, token)
             if is_constrained:
                 tl.store(tickets + row, tl.load(tickets + row) + 1)  # all other tiles have read it
-    if (tile == 0) & (row != spare_row):
+    if (tile == 0) & is_last & (row != spare_row):
         tl.store(lengths + row, position)
 
 
@@ -125,14 +126,16 @@ class Sampling:
         self._arrivals = torch.zeros(max_batch, dtype=torch.int32, device=device)
 
     def __call__(
-        self, logits: torch.Tensor, sample_rows: torch.Tensor, positions: torch.Tensor, results: torch.Tensor
-    ) -> None:
-        """logits: [S, vocab] float32; sample_rows: [S] int32; positions: [S] int32, where each row's last token stands;
-        results: [S] int32, written. Grid (S, vocabulary tiles).
+        self, logits: torch.Tensor, sample_rows: torch.Tensor, turns: torch.Tensor, positions: torch.Tensor,
+        results: torch.Tensor,
+    ) -> None:  # fmt: skip
+        """logits: [S, vocab] float32; sample_rows: [S] int32; turns: [S] int32, even where nothing is to be drawn, see
+        kernels.rows.gather_rows; positions: [S] int32, where each entry's token stands; results: [S] int32, written.
+        Grid (S, vocabulary tiles).
         """
         _sample_kernel[(logits.shape[0], self._num_tiles)](
-            logits, sample_rows, positions, *self._rows, results, self._best_scores, self._best_ids, self._arrivals,
-            self._constrained, *self._masks, self._vocab_size, self._spare_row,
+            logits, sample_rows, turns, positions, *self._rows, results, self._best_scores, self._best_ids,
+            self._arrivals, self._constrained, *self._masks, self._vocab_size, self._spare_row,
             SPINS=_MOST_SPINS, NUM_TILES=self._num_tiles, TILE=_TILE,
             TILES_POW2=triton.next_power_of_2(self._num_tiles), num_warps=4,
         )  # fmt: skip

@@ -34,6 +34,7 @@ log = logging.getLogger("headrace.app")
 
 _EXPOSED = "x-request-id, request-id, x-headrace-warning, retry-after, retry-after-ms, x-should-retry"
 
+
 class GatewayApp:
     """clock is monotonic and wall_clock Unix time, both in seconds."""
 

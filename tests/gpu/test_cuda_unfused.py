@@ -17,7 +17,6 @@ from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
 from inference.runner.cuda_model import PackedTokens  # noqa: E402
 from inference.runner.cuda_unfused import UnfusedModel  # noqa: E402
 from inference.runner.kernels.attention import PagedAttention, tiles_of  # noqa: E402
-from inference.runner.kernels.rows import gather_rows  # noqa: E402
 from inference.runner.probe import probe  # noqa: E402
 from tests.testkit.tiny_models import VOCAB, save_tiny_model  # noqa: E402
 
@@ -77,12 +76,13 @@ def test_packed_prefills_and_decode_rows_give_transformers_logits(name, tmp_path
             torch.testing.assert_close(logits, expected[row][start + len(tokens) - 1], rtol=1e-3, atol=1e-3)
 
     scratch = unfused.scratch(4, table)
-    token_ids = torch.zeros(len(LENGTHS), MAX_LEN, dtype=torch.int32, device=DEVICE)
-    for row, prompt in enumerate(prompts):
-        token_ids[row, : len(prompt)] = torch.tensor(prompt)
-    rows = torch.tensor([2, 0, 1], dtype=torch.int32, device=DEVICE)
-    lengths = torch.tensor(LENGTHS, dtype=torch.int32, device=DEVICE)
-    gather_rows(rows, token_ids, lengths, table, BLOCK, unfused.cos_sin, unfused.embedding, scratch.inputs.first(3))
+    rows, inputs = torch.tensor([2, 0, 1], device=DEVICE), scratch.inputs.first(3)
+    last = torch.tensor([prompt[-1] for prompt in prompts], device=DEVICE)[rows]
+    at = torch.tensor(LENGTHS, device=DEVICE)[rows]
+    inputs.hidden.copy_(unfused.embedding[last])
+    inputs.positions.copy_(at)
+    inputs.slots.copy_(table[rows, at // BLOCK] * BLOCK + at % BLOCK)
+    inputs.tables.copy_(table[rows])
     decoded = unfused.decode(scratch, 3, paged)
     assert decoded.data_ptr() == scratch.logits.data_ptr(), "logits are where a replayed graph leaves them"
     for logits, row in zip(decoded, rows.tolist(), strict=True):

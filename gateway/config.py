@@ -67,6 +67,7 @@ class ServeOptions:
     """`headrace serve`, decoded. model None = the default one. kv_bytes and max_model_len None = chosen by the engine.
 
     gateway.served_names is empty when no --served-model-name was given: then the model's own name is served.
+    strict_tools: every call keeps to its tool's schema, not only those of tools that say strict.
     upstream: set where another server generates; the model's options before it are unused then.
     """
 
@@ -76,6 +77,7 @@ class ServeOptions:
     max_model_len: int | None
     kv_bytes: int | None
     dialect: str | None
+    strict_tools: bool
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
     gateway: GatewayConfig
     upstream: UpstreamSettings | None = None
@@ -123,6 +125,12 @@ def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
         "--dialect",
         metavar="NAME",
         help="how the model writes tool calls and reasoning (default: found from its chat template)",
+    )
+    group.add_argument(
+        "--strict-tools",
+        action="store_true",
+        help="hold the arguments of every call to its tool's schema while they are written, not only those of tools "
+        "that say strict: true",
     )
 
 
@@ -255,6 +263,7 @@ def serve_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Serve
         max_model_len=args.max_model_len,
         kv_bytes=args.kv_memory,
         dialect=args.dialect,
+        strict_tools=args.strict_tools,
         log_level=args.log_level,
         gateway=GatewayConfig(
             served_names=tuple(args.served_model_name),

@@ -5,6 +5,7 @@ The engine itself is another process (inference.engine_client); this module know
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from gateway.protocols.fields import named
 from gateway.system_messages import SystemMessages
 from gateway.template_input import PARAM, is_long, template_messages, usable_arguments
 from gateway.threads import in_thread_if
+from gateway.turn_grammar import TurnGrammars
 from gateway.types import (
     ChatMessage,
     ChatTurn,
@@ -32,6 +34,7 @@ from gateway.types import (
     Turn,
 )
 from inference.errors import ContextLengthExceeded, InferenceError
+from inference.grammar.source import GrammarSource
 from inference.tokenizer import IncrementalDetokenizer, Tokenizer
 from inference.types import TokenChunk, TokenLogprobs, TurnRequest
 from stream_parser.dialect import Dialect
@@ -84,13 +87,15 @@ class ModelBackend:
     the tokenizer; with it, texts that cannot fit into the context are refused without being tokenised."""
 
     def __init__(
-        self, tokenizer: Tokenizer, engine: Engine, dialect: str | Dialect, max_chars_per_token: int | None = None
+        self, tokenizer: Tokenizer, engine: Engine, dialect: str | Dialect, max_chars_per_token: int | None = None,
+        grammars: TurnGrammars | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._systems = SystemMessages(PastReasoning(tokenizer.render_chat).render)
         self._engine = engine
         self._max_chars_per_token = max_chars_per_token
         self._dialect = dialect
+        self._grammars = grammars
         self._special_ids = frozenset(tokenizer.special_tokens.values())
 
     @property
@@ -103,7 +108,7 @@ class ModelBackend:
 
     @property
     def forces(self) -> bool:
-        return False
+        return self._grammars is not None
 
     @property
     def max_model_len(self) -> int | None:
@@ -122,9 +127,13 @@ class ModelBackend:
     async def prepare(self, turn: Turn, turn_id: str) -> tuple[Prepared, ...]:
         """Raises InvalidRequest when the template refuses the messages. Long prompts are tokenised in a thread."""
         if isinstance(turn, CompletionTurn):
-            return tuple([await self._prepare_prompt(turn, turn_id, i) for i in range(len(turn.prompts))])
+            grammar = await self._grammar(turn, "")
+            return tuple([await self._prepare_prompt(turn, turn_id, i, grammar) for i in range(len(turn.prompts))])
         tools = () if turn.tool_choice == "none" else turn.tools
         text, token_ids = await in_thread_if(is_long(turn, tools, _INLINE_CHARS), self._render, turn, tools, True)
+        prompt_tail = text[-_PROMPT_TAIL_CHARS:]
+        grammar = await self._grammar(turn, prompt_tail)
+        params = _engine_params(turn.params)
         return (
             ModelPrompt(
                 turn_id=turn_id,
@@ -133,16 +142,24 @@ class ModelBackend:
                 num_prompt_tokens=len(token_ids),
                 prompt_text=text,
                 dialect=self._dialect,
-                prompt_tail=text[-_PROMPT_TAIL_CHARS:],
+                prompt_tail=prompt_tail,
                 vocab=self._tokenizer.vocab,
                 tools=tools,
-                request=TurnRequest(turn_id, tuple(token_ids), _engine_params(turn.params), turn.n, turn.cache_salt),
+                request=TurnRequest(turn_id, tuple(token_ids), params, turn.n, turn.cache_salt, grammar),
                 hidden_ids=frozenset(),
                 prompt_ids=tuple(token_ids),
             ),
         )
 
-    async def _prepare_prompt(self, turn: CompletionTurn, turn_id: str, index: int) -> Prepared:
+    async def _grammar(self, turn: Turn, prompt_tail: str) -> GrammarSource | None:
+        info = self._engine.info
+        if self._grammars is None or info is None or not self._grammars.is_needed(turn):
+            return None
+        return await asyncio.to_thread(self._grammars.of, turn, info, prompt_tail)
+
+    async def _prepare_prompt(
+        self, turn: CompletionTurn, turn_id: str, index: int, grammar: GrammarSource | None
+    ) -> Prepared:
         prompt = turn.prompts[index]
         if isinstance(prompt, str):
             text = prompt
@@ -165,7 +182,7 @@ class ModelBackend:
             prompt_tail="",
             vocab=None,
             tools=(),
-            request=TurnRequest(part_id, token_ids, turn.params, turn.n, turn.cache_salt),
+            request=TurnRequest(part_id, token_ids, turn.params, turn.n, turn.cache_salt, grammar),
             hidden_ids=self._special_ids if turn.skip_special_tokens else frozenset(),
         )
 

@@ -13,6 +13,7 @@ from gateway.config import GatewayConfig, ServeOptions
 from gateway.model_backend import ModelBackend
 from gateway.option_types import ConfigError
 from gateway.scripted import ScriptedBackend, ScriptError, load_script
+from gateway.turn_grammar import GrammarSettings, TurnGrammars
 from gateway.upstream_settings import UpstreamSettings
 from inference import models
 from inference.config import Device, Dtype, EngineConfig
@@ -65,7 +66,11 @@ def build_backend(options: ServeOptions) -> Loaded:
     engine = EngineClient(config)
     named = options.dialect or source.dialect
     dialect = DIALECTS[named] if named else _detect_dialect(tokenizer)
-    backend = ModelBackend(tokenizer, engine, dialect, tokenizer.max_chars_per_token)
+    grammars = None
+    if not source.random_weights:
+        settings = GrammarSettings(strict_tools=options.strict_tools)
+        grammars = TurnGrammars(source.folder, dialect, tokenizer.chat_template or "", settings)
+    backend = ModelBackend(tokenizer, engine, dialect, tokenizer.max_chars_per_token, grammars)
     return Loaded(backend, source.name, engine)
 
 

@@ -10,13 +10,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from gateway.errors import GatewayError
+from inference.grammar.policy import (
+    FREE_TEXT,
+    Choice,
+    JsonObject,
+    JsonSchema,
+    OutputFormat,
+    Regex,
+    TextGrammar,
+)
 from inference.types import EngineInfo, EngineStats, SamplingParams
 from stream_parser.dialect import Dialect
 from stream_parser.events import Event
 
 __all__ = [
+    "FREE_TEXT",
     "ChatMessage",
     "ChatTurn",
+    "Choice",
     "ChunkPiece",
     "ChunkReading",
     "ChunksEnd",
@@ -24,13 +35,18 @@ __all__ = [
     "Continuation",
     "EngineInfo",
     "EngineStats",
+    "JsonObject",
+    "JsonSchema",
     "NamedTool",
+    "OutputFormat",
     "Piece",
     "Prepared",
     "ReasoningField",
+    "Regex",
     "Role",
     "SamplingParams",
     "ServedModel",
+    "TextGrammar",
     "TextPiece",
     "TokenCount",
     "TokenLogprob",
@@ -121,6 +137,9 @@ class ChatTurn:
     cache_salt: str = ""
     warnings: tuple[str, ...] = ()
     continues: Continuation | None = None
+    output: OutputFormat = FREE_TEXT
+    output_field: str = "response_format"
+    max_reasoning_tokens: int | None = None
     handed_on: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
@@ -145,6 +164,8 @@ class CompletionTurn:
     skip_special_tokens: bool = True
     cache_salt: str = ""
     warnings: tuple[str, ...] = ()
+    output: OutputFormat = FREE_TEXT
+    output_field: str = "structured_outputs"
     handed_on: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 

@@ -18,7 +18,7 @@ from gateway.protocols.messages import MAX_NAME_CHARS, MAX_TOOLS
 from gateway.protocols.output_format import messages_format
 from gateway.protocols.sampling import decode_max_tokens, decode_sampling, decode_stop
 from gateway.protocols.unforced import FORCED_CALL, forced_format
-from gateway.types import ChatTurn, NamedTool, SamplingParams, ToolChoice
+from gateway.types import FREE_TEXT, ChatTurn, NamedTool, OutputFormat, SamplingParams, ToolChoice
 
 Tool = Mapping[str, Any]
 
@@ -42,6 +42,7 @@ def decode_messages_request(body: Json) -> ChatTurn:
     tool_choice = _tool_choice(fields, tools)
     choice = fields.object("tool_choice") or Fields({})
     stop = decode_stop(fields, "stop_sequences")
+    output, output_field = messages_format(fields)
 
     return ChatTurn(
         model=fields.string("model"),
@@ -56,7 +57,10 @@ def decode_messages_request(body: Json) -> ChatTurn:
         prefill=conversation.prefill,
         parallel_calls=not choice.boolean("disable_parallel_tool_use"),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
-        warnings=tuple(_warnings(fields, tool_choice)),
+        warnings=tuple(_warnings(fields, tool_choice, output, output_field)),
+        output=output,
+        output_field=output_field,
+        max_reasoning_tokens=_reasoning_budget(fields),
         handed_on=messages_fields(body),
     )
 
@@ -169,13 +173,20 @@ def _template_kwargs(fields: Fields, prefill: str) -> dict[str, Any]:
     return {**kwargs, **(given.raw if given is not None else {})}
 
 
-def _warnings(fields: Fields, tool_choice: ToolChoice) -> Iterator[str]:
+def _reasoning_budget(fields: Fields) -> int | None:
+    thinking = fields.object("thinking")
+    if thinking is not None and thinking.get("type") == "enabled":
+        return thinking.integer("budget_tokens", low=1, high=2**31 - 1)
+    return None
+
+
+def _warnings(
+    fields: Fields, tool_choice: ToolChoice, output: OutputFormat, output_field: str
+) -> Iterator[str]:
     if tool_choice == "required" or isinstance(tool_choice, NamedTool):
         yield FORCED_CALL
-    config = fields.object("output_config") or Fields({})
-    for holder, name in ((config, "format"), (fields, "output_format")):
-        if messages_format(holder, name) != "text":
-            yield forced_format(holder.path(name))
+    if output != FREE_TEXT:
+        yield forced_format(output_field)
     if hosted := sorted({kind for tool in fields.array("tools") or [] if (kind := _kind(Fields(tool))) != "custom"}):
         yield f"tools of type {', '.join(map(shown, hosted))} are left out: no tools run here"
     for name in ("mcp_servers", "container"):

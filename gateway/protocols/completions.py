@@ -13,6 +13,7 @@ from gateway.protocols.fields import Fields, integers, missing, wrong_type
 from gateway.protocols.frames import Frame, HttpProtocol, Json, TurnLabels, dumps, openai_error_body
 from gateway.protocols.handed_on import openai_fields
 from gateway.protocols.openai_chat import DONE_FRAME, usage_object
+from gateway.protocols.output_format import structured_format
 from gateway.protocols.sampling import (
     MAX_LOGPROBS,
     MAX_TOKEN_ID,
@@ -22,7 +23,9 @@ from gateway.protocols.sampling import (
     decode_sampling,
     decode_stop,
 )
+from gateway.protocols.unforced import forced_format
 from gateway.types import (
+    FREE_TEXT,
     CompletionTurn,
     TokenLogprob,
     Turn,
@@ -57,6 +60,7 @@ def decode_completion(body: Json) -> CompletionTurn:
         raise InvalidRequest("suffix", "suffix is not supported: the model continues a prompt, it does not infill.")
     stop = decode_stop(fields)
     max_tokens = decode_max_tokens(fields, "max_tokens", "max_completion_tokens", low=0)
+    output, output_field = structured_format(fields)
 
     return CompletionTurn(
         model=fields.string("model"),
@@ -73,6 +77,9 @@ def decode_completion(body: Json) -> CompletionTurn:
         add_special_tokens=fields.boolean("add_special_tokens", True),
         skip_special_tokens=fields.boolean("skip_special_tokens", True),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
+        warnings=() if output == FREE_TEXT else (forced_format(output_field),),
+        output=output,
+        output_field=output_field,
         handed_on=openai_fields(body),
     )
 

@@ -24,11 +24,14 @@ from gateway.protocols.sampling import (
     decode_choices,
     decode_include_usage,
     decode_max_tokens,
+    decode_reasoning_budget,
     decode_sampling,
     decode_stop,
 )
 from gateway.protocols.unforced import FORCED_CALL, forced_format
 from gateway.types import (
+    FREE_TEXT,
+    OutputFormat,
     ChatTurn,
     NamedTool,
     ReasoningField,
@@ -61,6 +64,7 @@ def decode_chat(body: Json) -> ChatTurn:
     tool_choice = decode_tool_choice(fields, tools)
     stop = decode_stop(fields)
     max_tokens = decode_max_tokens(fields, "max_completion_tokens", "max_tokens")
+    output, output_field = chat_format(fields)
     _refuse_other_modalities(fields)
 
     return ChatTurn(
@@ -77,7 +81,10 @@ def decode_chat(body: Json) -> ChatTurn:
         template_kwargs=_template_kwargs(fields),
         parallel_calls=fields.boolean("parallel_tool_calls", True),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
-        warnings=_warnings(fields, tool_choice),
+        warnings=_warnings(fields, tool_choice, output, output_field),
+        output=output,
+        output_field=output_field,
+        max_reasoning_tokens=decode_reasoning_budget(fields, fields.string("reasoning_effort", max_chars=64)),
         handed_on=openai_fields(body),
     )
 
@@ -110,12 +117,14 @@ def _template_kwargs(fields: Fields) -> dict[str, Any]:
     return kwargs
 
 
-def _warnings(fields: Fields, tool_choice: ToolChoice) -> tuple[str, ...]:
+def _warnings(
+    fields: Fields, tool_choice: ToolChoice, output: OutputFormat, output_field: str
+) -> tuple[str, ...]:
     warnings: list[str] = []
     if tool_choice == "required" or isinstance(tool_choice, NamedTool):
         warnings.append(FORCED_CALL)
-    if chat_format(fields) != "text":
-        warnings.append(forced_format("response_format"))
+    if output != FREE_TEXT:
+        warnings.append(forced_format(output_field))
     if fields.get("functions") is not None:
         warnings.append("functions is ignored: send tools")
     return tuple(warnings)

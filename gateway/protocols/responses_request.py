@@ -18,9 +18,9 @@ from gateway.protocols.handed_on import responses_fields
 from gateway.protocols.output_format import responses_format
 from gateway.protocols.responses_items import Item, item_type, transcribe
 from gateway.protocols.responses_tools import ToolTable, decode_tool_choice, decode_tools
-from gateway.protocols.sampling import MAX_LOGPROBS, decode_max_tokens, decode_sampling
+from gateway.protocols.sampling import MAX_LOGPROBS, decode_max_tokens, decode_reasoning_budget, decode_sampling
 from gateway.protocols.unforced import forced_format
-from gateway.types import ChatTurn, SamplingParams
+from gateway.types import FREE_TEXT, ChatTurn, SamplingParams
 
 PATH = "/v1/responses"
 ID_PREFIX = "resp_"
@@ -171,8 +171,9 @@ def _check_metadata(fields: Fields) -> None:
 
 def _warnings(fields: Fields) -> tuple[str, ...]:
     warnings: list[str] = []
-    if responses_format(fields) != "text":
-        warnings.append(forced_format("text.format", "not enforced"))
+    output, field = responses_format(fields)
+    if output != FREE_TEXT:
+        warnings.append(forced_format(field, "not enforced"))
     if fields.choice("truncation", ("auto", "disabled")) == "auto":
         warnings.append("truncation auto is ignored: input that is too long is refused")
     if fields.get("context_management") is not None:
@@ -214,6 +215,8 @@ def build_turn(request: ResponsesRequest, history: Sequence[Item], items: tuple[
         raise missing("input", "a string or an array of items")
     tools = decode_tools([(fields.array("tools") or [], "tools"), *transcript.tool_groups])
     tool_choice, choice_warnings = decode_tool_choice(fields, tools)
+    output, output_field = responses_format(fields)
+    reasoning = fields.object("reasoning") or Fields({}, "reasoning")
 
     chat = ChatTurn(
         model=request.model,
@@ -226,6 +229,9 @@ def build_turn(request: ResponsesRequest, history: Sequence[Item], items: tuple[
         parallel_calls=fields.boolean("parallel_tool_calls", True),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
         warnings=(*request.warnings, *choice_warnings, *tools.warnings, *transcript.warnings),
+        output=output,
+        output_field=output_field,
+        max_reasoning_tokens=decode_reasoning_budget(fields, reasoning.string("effort", max_chars=64)),
         handed_on=responses_fields(request.body),
     )
     return ResponsesTurn(request, items, chat, tools)

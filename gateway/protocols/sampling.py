@@ -68,6 +68,16 @@ def decode_max_tokens(fields: Fields, *names: str, low: int = 1) -> int | None:
     return None
 
 
+# Efforts with a bound of their own; the others think as long as the model likes. Templates are told in any case.
+_EFFORT_TOKENS = {"none": 0, "minimal": 512, "low": 2048}
+
+
+def decode_reasoning_budget(fields: Fields, effort: str | None) -> int | None:
+    """How many tokens of reasoning the model may write, from `max_reasoning_tokens` or from the effort."""
+    given = fields.integer("max_reasoning_tokens", low=0, high=_MAX_TOKENS)
+    return given if given is not None else _EFFORT_TOKENS.get(effort or "")
+
+
 def decode_stop(fields: Fields, name: str = "stop") -> StopRule:
     value = fields.get(name)
     path = fields.path(name)

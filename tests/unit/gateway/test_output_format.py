@@ -2,39 +2,92 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields
-from gateway.protocols.output_format import chat_format, messages_format, responses_format
+from gateway.protocols.output_format import chat_format, messages_format, responses_format, structured_format
+from gateway.types import FREE_TEXT, Choice, JsonObject, JsonSchema, Regex, TextGrammar
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
 def chat(given):
-    return chat_format(Fields({"response_format": given}))
+    return chat_format(Fields({"response_format": given}))[0]
 
 
 def responses(given):
-    return responses_format(Fields({"text": {"format": given}}))
+    return responses_format(Fields({"text": {"format": given}}))[0]
 
 
 def messages(given):
-    return messages_format(Fields({"format": given}, "output_config"), "format")
+    return messages_format(Fields({"output_config": {"format": given}}))[0]
+
+
+def structured(**fields):
+    return structured_format(Fields(fields))
 
 
 def test_what_is_left_out_is_text():
-    assert {chat(None), responses(None), messages(None), responses_format(Fields({}))} == {"text"}
+    assert chat(None) == responses(None) == messages(None) == responses_format(Fields({}))[0] == FREE_TEXT
+    assert structured() == (FREE_TEXT, "structured_outputs")
 
 
 @pytest.mark.parametrize("read", [chat, responses])
 def test_formats_without_a_schema(read):
-    assert read({"type": "text"}) == "text"
-    assert read({"type": "json_object"}) == "json_object"
+    assert read({"type": "text"}) == FREE_TEXT
+    assert read({"type": "json_object"}) == JsonObject()
 
 
 def test_a_schema_stands_where_each_api_has_it():
-    assert (
-        chat({"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}) == "json_schema"
-    )
-    assert responses({"type": "json_schema", "name": "n", "schema": SCHEMA}) == "json_schema"
-    assert messages({"type": "json_schema", "schema": SCHEMA}) == "json_schema"
+    wanted = JsonSchema(SCHEMA)
+    assert chat({"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}) == wanted
+    assert responses({"type": "json_schema", "name": "n", "schema": SCHEMA}) == wanted
+    assert messages({"type": "json_schema", "schema": SCHEMA}) == wanted
+    older = {"output_format": {"type": "json_schema", "schema": SCHEMA}}
+    assert messages_format(Fields(older)) == (wanted, "output_format")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"json": SCHEMA}, JsonSchema(SCHEMA)),
+        ({"json": '{"type": "object"}'}, JsonSchema({"type": "object"})),
+        ({"regex": "[ab]+"}, Regex("[ab]+")),
+        ({"choice": ["a", "b"]}, Choice(("a", "b"))),
+        ({"grammar": "root ::= 'a'"}, TextGrammar("root ::= 'a'")),
+        ({"json_object": True}, JsonObject()),
+        ({"json_object": False, "regex": None}, FREE_TEXT),
+    ],
+)
+def test_the_extension_of_vllm_on_chat_and_completions(given, wanted):
+    assert structured(structured_outputs=given)[0] == wanted
+    assert chat_format(Fields({"structured_outputs": given}))[0] == wanted
+    assert responses_format(Fields({"structured_outputs": given}))[0] == wanted
+
+
+def test_its_older_names():
+    assert structured(guided_json=SCHEMA) == (JsonSchema(SCHEMA), "guided_json")
+    assert structured(guided_choice=["x"]) == (Choice(("x",)), "guided_choice")
+    assert structured(guided_regex="a")[0] == Regex("a")
+    assert structured(guided_grammar="start: \"a\"")[0] == TextGrammar("start: \"a\"")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"structured_outputs": "json"}, "structured_outputs", "an object"),
+        ({"structured_outputs": {"json": 3}}, "structured_outputs.json", "a JSON Schema"),
+        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "not valid JSON"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least one"),
+        ({"structured_outputs": {"choice": ["a", 3]}}, "structured_outputs.choice", "texts"),
+        ({"structured_outputs": {"regex": 1}}, "structured_outputs.regex", "a string"),
+        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs.choice", "exclude"),
+        ({"structured_outputs": {"regex": "a"}, "guided_json": {}}, "guided_json", "exclude"),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag", "tool_choice"),
+        ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex", "exclude"),
+    ],
+)
+def test_what_is_wrong_with_a_structured_output_is_named(fields, param, words):
+    with pytest.raises(InvalidRequest, match=words) as caught:
+        chat_format(Fields(fields))
+    assert caught.value.param == param
 
 
 FORMAT = "response_format"

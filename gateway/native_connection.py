@@ -20,6 +20,7 @@ from gateway.mux import Stream
 from gateway.peer import WriteWatch
 from gateway.protocols import native
 from gateway.protocols.native_codec import Codec, negotiate
+from gateway.request_body import INLINE_BYTES
 from gateway.service import Service
 
 log = logging.getLogger("headrace.native")
@@ -132,7 +133,11 @@ class NativeConnection:
                 return int(message.get("code", LOST))
             try:
                 data = self._data(message)
-                self._handle(native.decode_frame(data, self._codec), len(data))
+                if len(data) > INLINE_BYTES:
+                    frame = await asyncio.to_thread(native.decode_ahead, data, self._codec)
+                else:
+                    frame = native.decode_frame(data, self._codec)
+                self._handle(frame, len(data))
             except GatewayError as error:
                 self._put(native.connection_error(error))
             # A client that sends without reading is not read either.

@@ -10,7 +10,7 @@ from gateway.protocols.json_body import parse_object
 from gateway.threads import in_thread_if
 
 # Decoding this much takes 20 ms where it is nothing but short messages.
-_INLINE_BYTES = 128 * 1024
+INLINE_BYTES = 128 * 1024
 _T = TypeVar("_T")
 
 
@@ -18,7 +18,7 @@ async def read_request(exchange: Exchange, max_bytes: int, decode: Callable[[dic
     """`decode` may run in another thread. Raises what it raises, InvalidRequest for what is no JSON object, and what
     `Exchange.read_body` raises."""
     raw = await exchange.read_body(max_bytes)
-    return await in_thread_if(len(raw) > _INLINE_BYTES, _decoded, raw, decode)
+    return await in_thread_if(len(raw) > INLINE_BYTES, _decoded, raw, decode)
 
 
 def _decoded(raw: bytes, decode: Callable[[dict[str, Any]], _T]) -> _T:

@@ -17,8 +17,16 @@ from gateway.errors import GatewayError, InvalidRequest, NotFound, RequestTooLar
 from gateway.frame_socket import FrameSocket, frame_socket
 from gateway.outbox import Outbox
 from gateway.peer import WriteWatch, part_from
-from gateway.protocols.responses_request import ResponsesRequest, decode_request
-from gateway.protocols.responses_socket import ConnectionLimitReached, ResponseCreate, decode_frame, steer_failed
+from gateway.protocols.responses_request import ResponsesRequest
+from gateway.protocols.responses_socket import (
+    ConnectionLimitReached,
+    ResponseCreate,
+    decode_ahead,
+    decode_create,
+    decode_frame,
+    steer_failed,
+)
+from gateway.request_body import INLINE_BYTES
 from gateway.responses_lanes import Job, LaneTable
 from gateway.responses_store import Context, parent_not_found
 from gateway.responses_turns import (
@@ -95,7 +103,7 @@ class ResponsesConnection:
             message = await self._receive()
             if message["type"] == "websocket.disconnect":
                 return
-            self._handle(message)
+            await self._handle(message)
             self._start_next()
             # A client that sends without reading is not read either.
             while self._has_much_to_say and not self._is_deaf:
@@ -106,7 +114,7 @@ class ResponsesConnection:
     def _has_much_to_say(self) -> bool:
         return self._num_control_bytes > _MAX_CONTROL_BYTES or self._lanes.num_refused > _MAX_REFUSED
 
-    def _handle(self, message: Message) -> None:
+    async def _handle(self, message: Message) -> None:
         data: str | bytes | None = message.get("text")
         if data is None:
             data = message["bytes"]
@@ -114,7 +122,8 @@ class ResponsesConnection:
         stream_id: str | None = None
         now_s = self._loop.time()
         try:
-            frame = decode_frame(data)
+            is_long = INLINE_BYTES < len(data) <= self._config.max_body_bytes
+            frame = await asyncio.to_thread(decode_ahead, data) if is_long else decode_frame(data)
             if not isinstance(frame, ResponseCreate):
                 self._put(steer_failed(frame))
                 return
@@ -153,7 +162,7 @@ class ResponsesConnection:
         if job.refusal is not None:
             raise job.refusal
         assert job.create is not None
-        request = decode_request(job.create.body)
+        request = decode_create(job.create)
         number = job.num_early_keepalives
         job.response = open_response(self._service, self._owner, request, self._find_parent, number)
         if request.compacts:

@@ -7,7 +7,7 @@ Turn frames carry the client's turn id and a sequence number that counts 0, 1, 2
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never
 
 from gateway.errors import FailedDependency, GatewayError, InvalidRequest, NotFound
@@ -25,11 +25,13 @@ MAX_CREDIT_CHARS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class TurnCreate:
-    """`fields` are not decoded yet: what is wrong with them concerns this turn only (see decode_turn)."""
+    """`fields`: what is wrong with them concerns this turn only (see decode_turn). decoded: what that gives, where it
+    is known already."""
 
     turn: str
     lane: str | None
     fields: Mapping[str, Any]
+    decoded: NativeTurn | GatewayError | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,17 @@ def decode_frame(data: str | bytes, codec: Codec = JSON) -> ClientFrame:
     return _CLIENT_FRAMES[kind](fields)
 
 
+def decode_ahead(data: str | bytes, codec: Codec = JSON) -> ClientFrame:
+    """decode_frame, which does what decode_turn will be asked for as well: for other threads than the event loop's."""
+    frame = decode_frame(data, codec)
+    if not isinstance(frame, TurnCreate):
+        return frame
+    try:
+        return replace(frame, decoded=decode_turn(frame))
+    except GatewayError as error:
+        return replace(frame, decoded=error)
+
+
 def _turn_create(fields: Fields) -> TurnCreate:
     return TurnCreate(_turn_id(fields), fields.string("lane", max_chars=MAX_ID_CHARS), fields.raw)
 
@@ -124,6 +137,10 @@ _CLIENT_FRAMES: Mapping[str, Callable[[Fields], ClientFrame]] = {
 
 def decode_turn(create: TurnCreate) -> NativeTurn:
     """Raises InvalidRequest: an error of the turn."""
+    if isinstance(create.decoded, GatewayError):
+        raise create.decoded
+    if create.decoded is not None:
+        return create.decoded
     fields = Fields(create.fields)
     session = fields.string("session", max_chars=MAX_ID_CHARS)
     is_continued = fields.boolean("continue")

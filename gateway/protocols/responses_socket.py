@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, assert_never
 
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.protocols.fields import Fields, missing, shown
 from gateway.protocols.frames import Frame, dumps
 from gateway.protocols.json_body import parse_object
+from gateway.protocols.responses_request import ResponsesRequest, decode_request
 
 MAX_LANES = 32
 MAX_ACTIVE = 16
@@ -27,10 +28,12 @@ _NOT_OF_THE_REQUEST = ("type", "stream_id", "stream", "background")
 
 @dataclass(frozen=True, slots=True)
 class ResponseCreate:
-    """stream_id None: the default lane. body: as `POST /v1/responses` takes it, not decoded yet."""
+    """stream_id None: the default lane. body: as `POST /v1/responses` takes it. decoded: what decode_create gives,
+    where it is known already."""
 
     stream_id: str | None
     body: Mapping[str, Any]
+    decoded: ResponsesRequest | GatewayError | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,24 @@ def decode_frame(data: str | bytes) -> ClientFrame:
             raise missing("type", "'response.create' or 'response.steer'")
         case _:
             assert_never(kind)
+
+
+def decode_create(create: ResponseCreate) -> ResponsesRequest:
+    """Raises InvalidRequest: an error of this response."""
+    if isinstance(create.decoded, GatewayError):
+        raise create.decoded
+    return create.decoded or decode_request(dict(create.body))
+
+
+def decode_ahead(data: str | bytes) -> ClientFrame:
+    """decode_frame, which does what decode_create will be asked for as well: for other threads than the loop's."""
+    frame = decode_frame(data)
+    if not isinstance(frame, ResponseCreate):
+        return frame
+    try:
+        return replace(frame, decoded=decode_create(frame))
+    except GatewayError as error:
+        return replace(frame, decoded=error)
 
 
 def _stream_id(fields: Fields) -> str | None:

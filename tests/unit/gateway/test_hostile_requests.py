@@ -1,13 +1,16 @@
 """What one request can do to the server and to the others it serves, over a real server: headers, sizes, time."""
 
 import gzip
+import json
 import threading
 
 import httpx
 import pytest
 import pytest_asyncio
+from websockets.asyncio.client import connect
 
 from gateway import request_body, responses_turns
+from gateway.protocols import native, responses_socket
 from gateway.scripted import ScriptLine
 from tests.testkit.gateway_kit import running_gateway, scripted
 
@@ -118,3 +121,47 @@ async def test_a_long_body_is_decoded_beside_the_event_loop(client, monkeypatch,
     )
     assert (await client.post(path, json=short)).status_code == 200
     assert all(is_in_loop for _, is_in_loop in names)
+
+
+MANY = [{"role": "user", "content": "x"}] * 10_000
+
+
+@pytest.mark.parametrize(
+    ("path", "frame", "module", "decode", "fault"),
+    [
+        ("/v1/stream", {"type": "turn.create", "turn": "a", "messages": MANY}, native, "decode_turn", "messages"),
+        ("/v1/responses", {"type": "response.create", "input": MANY}, responses_socket, "decode_request", "input"),
+    ],
+    ids=["native", "responses"],
+)
+async def test_a_long_frame_is_decoded_beside_the_event_loop_and_its_faults_are_its_turn_s(
+    gateway, monkeypatch, path, frame, module, decode, fault
+):
+    in_loop, places = threading.current_thread(), []
+    original = getattr(module, decode)
+
+    def decoded(*args):
+        places.append(threading.current_thread() is in_loop)
+        return original(*args)
+
+    monkeypatch.setattr(module, decode, decoded)
+    url = gateway.url.replace("http", "ws") + path
+    async with connect(url, proxy=None, max_size=None) as client:
+
+        async def answer_to(body, last):
+            await client.send(json.dumps(body))
+            async for text in client:
+                event = json.loads(text)
+                if event["type"] in last:
+                    return event
+            raise AssertionError("the connection was closed")
+
+        assert await answer_to(frame, ("turn.done", "response.completed"))
+        assert False in places
+        bad = {**frame, fault: [*MANY, 5]}
+        refused = await answer_to(bad, ("turn.error", "error"))
+        assert refused["error"]["param"] == f"{fault}[10000]"
+        assert refused.get("turn") == frame.get("turn")
+        places.clear()
+        assert await answer_to({**frame, fault: MANY[:1]}, ("turn.done", "response.completed"))
+        assert places == [True]

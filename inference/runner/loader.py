@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 from inference.config import Device, EngineConfig
 from inference.errors import ModelLoadError
@@ -72,22 +73,15 @@ def load(config: EngineConfig) -> LoadedModel:
     _check_device(config)
     hf_config = read_config(config.model_dir)
     text_config = hf_config.get_text_config()
-    longest = int(text_config.max_position_embeddings)
     on_cpu = config.device == "cpu"
     free_bytes = free_kv_bytes(config) if on_cpu else 0
-    # What can be said before the weights are read is said then.
-    expected = shape_of_definition(definition(hf_config, config.model_dir), text_config.num_hidden_layers)
-    if expected is not None and (on_cpu or config.kv_bytes is not None):
-        size_kv(longest, config, _kv_layout(expected, config), free_bytes)
-
-    with memory_for("weights"):
-        model = load_weights(hf_config, config)
-        shape = probe(model, text_config.num_hidden_layers, longest)
-        unfused_because = None if on_cpu else _unfit_for_kernels(model, shape)
+    model, shape = _checked_model(hf_config, config, free_bytes)
+    unfused_because = None if on_cpu else _unfit_for_kernels(model, shape)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     layout = _kv_layout(shape, config)
     if not on_cpu:
         free_bytes = free_kv_bytes(config)  # what the weights have left
+    longest = int(text_config.max_position_embeddings)
     max_model_len, num_blocks, bound = size_kv(longest, config, layout, free_bytes)
     for kind in settle_rotary(model, max_model_len):
         logger.info("%s rotary embeddings are those for sequences of %d tokens", kind, max_model_len)
@@ -109,6 +103,20 @@ def load(config: EngineConfig) -> LoadedModel:
         num_parameters=num_parameters,
         max_step_tokens=config.max_step_tokens or _STEP_TOKENS[config.device],
     )
+
+
+def _checked_model(
+    hf_config: PreTrainedConfig, config: EngineConfig, free_bytes: int
+) -> tuple[nn.Module, KVShape]:
+    """With its weights; what can be said before they are read is said then."""
+    text_config = hf_config.get_text_config()
+    longest, num_layers = int(text_config.max_position_embeddings), text_config.num_hidden_layers
+    expected = shape_of_definition(definition(hf_config, config.model_dir), num_layers)
+    if expected is not None and (config.device == "cpu" or config.kv_bytes is not None):
+        size_kv(longest, config, _kv_layout(expected, config), free_bytes)
+    with memory_for("weights"):
+        model = load_weights(hf_config, config)
+        return model, probe(model, num_layers, longest)
 
 
 def _check_device(config: EngineConfig) -> None:
@@ -182,8 +190,9 @@ def _cuda_runner(model: nn.Module, place: _Place, num_heads: int, unfused_becaus
 def _unfit_for_kernels(model: nn.Module, shape: KVShape) -> str | None:
     """Why the model's layers cannot all be our kernels on CUDA; None if they can."""
     if shape.head_dim != _kernel_head_dim(shape.head_dim):
-        return f"heads are {shape.head_dim} wide, which is no power of two"
-    return unlike_plain(model)
+        return f"heads are {shape.head_dim} wide, where our kernels take {_kernel_head_dim(shape.head_dim)}"
+    with memory_for("weights"):
+        return unlike_plain(model)
 
 
 def _kernel_head_dim(head_dim: int) -> int:

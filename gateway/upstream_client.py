@@ -1,6 +1,6 @@
 """HTTP to an OpenAI-compatible server: streamed POSTs, retries while nothing of an answer has come, its list of models.
 
-One pool of connections, as large as the gateway's admission. Proxies of the environment, .netrc and cookies are left
+As many connections as the gateway's admission has turns. Proxies of the environment, .netrc and cookies are left
 alone: what a server connects to is on its command line. Every failure comes out as a GatewayError; the log has the URL
 and the cause.
 """
@@ -23,6 +23,7 @@ from gateway import __version__
 from gateway.errors import EngineDown, GatewayError, UpstreamFailed, UpstreamTimeout
 from gateway.types import ServedModel
 from gateway.upstream_errors import refused, retry_after
+from gateway.upstream_pool import PooledTransport
 from gateway.upstream_settings import UpstreamSettings
 
 log = logging.getLogger("headrace.upstream")
@@ -67,14 +68,10 @@ class UpstreamClient:
                 write=_WRITE_TIMEOUT_S,
                 pool=settings.connect_timeout_s,
             ),
-            limits=httpx.Limits(
-                max_connections=max_turns + _SPARE_CONNECTIONS,
-                max_keepalive_connections=max_turns + _SPARE_CONNECTIONS,
-                keepalive_expiry=_IDLE_CONNECTION_S,
+            transport=PooledTransport(
+                max_turns + _SPARE_CONNECTIONS, _tls(settings), settings.proxy, _IDLE_CONNECTION_S
             ),
-            proxy=settings.proxy,
             trust_env=False,
-            verify=_tls(settings),
         )
 
     async def open(self, path: str, body: bytes, turn_id: str) -> httpx.Response:

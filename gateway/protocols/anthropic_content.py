@@ -15,7 +15,8 @@ from typing import Literal, assert_never
 import orjson
 
 from gateway.errors import InvalidRequest
-from gateway.protocols.fields import Fields, missing, shown, wrong_type
+from gateway.protocols.fields import Fields, missing, wrong_type
+from gateway.protocols.omissions import Omissions
 from gateway.types import ChatMessage, ToolUse
 
 # Claude Code's own accounting, different in every release and session; as the first words of a prompt it would keep
@@ -29,12 +30,14 @@ _TEXT = "a string or an array of text blocks"
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """prefill: the text of a last assistant message, which the answer continues. loaded: names of tools that a result
-    or a system entry has made known; defined: tools that were added with their definition."""
+    or a system entry has made known; defined: tools that were added with their definition. warnings: what of it the
+    model cannot read."""
 
     messages: tuple[ChatMessage, ...]
     prefill: str
     loaded: frozenset[str]
     defined: tuple[Fields, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def decode_conversation(fields: Fields) -> Conversation:
@@ -47,10 +50,12 @@ def decode_conversation(fields: Fields) -> Conversation:
         raise InvalidRequest(path, f"{path} must have at least one message.", code="empty_array")
 
     entries = [Fields.of(item, f"{path}[{i}]") for i, item in enumerate(items)]
-    messages = _system(fields)
+    omissions = Omissions()
+    messages = _system(fields, omissions)
+    answered = max((i for i, entry in enumerate(entries) if entry.get("role") == "assistant"), default=-1)
     last_user = max((i for i, entry in enumerate(entries) if entry.get("role") == "user"), default=-1)
     for i, entry in enumerate(entries):
-        decoded = _messages(entry)
+        decoded = _messages(entry, omissions, i < answered)
         if not (i < last_user and entry.get("clear_at") == "next_user_message"):
             messages += decoded
     messages = _merged(messages)
@@ -62,14 +67,15 @@ def decode_conversation(fields: Fields) -> Conversation:
         prefill = last.content
         messages.pop()
     blocks = [block for entry in entries for block in _with_results(entry)]
-    return Conversation(tuple(messages), prefill, frozenset(_loaded(blocks)), tuple(_defined(blocks)))
+    loaded, defined = frozenset(_loaded(blocks)), tuple(_defined(blocks))
+    return Conversation(tuple(messages), prefill, loaded, defined, omissions.warnings)
 
 
-def _system(fields: Fields) -> list[ChatMessage]:
+def _system(fields: Fields, omissions: Omissions) -> list[ChatMessage]:
     value = fields.get("system")
     if value is None:
         return []
-    texts = [_without_billing(text) for text in _texts(value, fields.path("system"))]
+    texts = [_without_billing(text) for text in _texts(value, fields.path("system"), omissions, False)]
     text = "\n".join(text for text in texts if text)
     return [ChatMessage("system", text)] if text else []
 
@@ -82,29 +88,29 @@ def _without_billing(text: str) -> str:
     return text[start:]
 
 
-def _messages(entry: Fields) -> list[ChatMessage]:
+def _messages(entry: Fields, omissions: Omissions, is_history: bool) -> list[ChatMessage]:
     role = entry.choice("role", _ROLES)
     if role is None:
         raise missing(entry.path("role"), "'user', 'assistant' or 'system'")
     match role:
         case "system":
             # An entry may hold settings only.
-            text = "\n".join(_texts(entry.get("content") or "", entry.path("content")))
+            text = "\n".join(_texts(entry.get("content") or "", entry.path("content"), omissions, is_history))
             return [ChatMessage("system", text)] if text else []
         case "assistant":
-            return [_assistant(entry)]
+            return [_assistant(entry, omissions)]
         case "user":
-            return _user(entry)
+            return _user(entry, omissions, is_history)
         case _:
             assert_never(role)
 
 
-def _texts(value: object, path: str) -> list[str]:
+def _texts(value: object, path: str, omissions: Omissions, is_history: bool) -> list[str]:
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list):
         raise wrong_type(path, _TEXT, value)
-    return [_readable(Fields.of(block, f"{path}[{i}]")) for i, block in enumerate(value)]
+    return [_readable(Fields.of(block, f"{path}[{i}]"), omissions, is_history) for i, block in enumerate(value)]
 
 
 def _blocks(entry: Fields) -> Iterator[Fields]:
@@ -122,14 +128,14 @@ def _blocks(entry: Fields) -> Iterator[Fields]:
         yield Fields.of(block, f"{path}[{i}]")
 
 
-def _readable(block: Fields) -> str:
+def _readable(block: Fields, omissions: Omissions, is_history: bool) -> str:
     """What a block of a user, of a system entry or of a tool's result says to the model."""
     kind = block.required_string("type")
     match kind:
         case "text":
             return _string(block, "text")
         case "search_result":
-            texts = "\n".join(_texts(block.get("content") or [], block.path("content")))
+            texts = "\n".join(_texts(block.get("content") or [], block.path("content"), omissions, is_history))
             return f"{block.string('title') or ''} ({block.string('source') or ''})\n{texts}"
         case "tool_reference":
             return f"The tool {block.required_string('tool_name')} is available now."
@@ -139,7 +145,7 @@ def _readable(block: Fields) -> str:
             # It stays in the prompt's head, where the cached prefix has it.
             return f"The tool {_changed_tool(block)} is not available any more."
         case _:
-            raise _unreadable(block, kind)
+            return omissions.replace(block, kind, is_history)
 
 
 def _changed_tool(block: Fields) -> str:
@@ -156,13 +162,7 @@ def _string(block: Fields, name: str) -> str:
     return text
 
 
-def _unreadable(block: Fields, kind: str) -> InvalidRequest:
-    path = block.path("type")
-    message = f"{path} is {shown(kind)}, but the model reads text only: send blocks of type 'text'."
-    return InvalidRequest(path, message, code="unsupported_content_part")
-
-
-def _user(entry: Fields) -> list[ChatMessage]:
+def _user(entry: Fields, omissions: Omissions, is_history: bool) -> list[ChatMessage]:
     """Results become messages of their own; texts between them stay between them."""
     messages: list[ChatMessage] = []
     texts: list[str] = []
@@ -175,23 +175,23 @@ def _user(entry: Fields) -> list[ChatMessage]:
     for block in _blocks(entry):
         if block.required_string("type") == "tool_result":
             end_text()
-            messages.append(_tool_result(block))
+            messages.append(_tool_result(block, omissions))
         else:
-            texts.append(_readable(block))
+            texts.append(_readable(block, omissions, is_history))
     end_text()
     return messages or [ChatMessage("user", "")]
 
 
-def _tool_result(block: Fields) -> ChatMessage:
+def _tool_result(block: Fields, omissions: Omissions) -> ChatMessage:
     call_id = block.required_string("tool_use_id")
-    text = "\n".join(_texts(block.get("content") or "", block.path("content")))
+    text = "\n".join(_texts(block.get("content") or "", block.path("content"), omissions, True))
     # Chat templates know no failed results, and the model should.
     if block.boolean("is_error") and "error" not in text[:80].lower():
         text = f"Error: {text}" if text else "Error"
     return ChatMessage("tool", text, tool_call_id=call_id)
 
 
-def _assistant(entry: Fields) -> ChatMessage:
+def _assistant(entry: Fields, omissions: Omissions) -> ChatMessage:
     texts: list[str] = []
     thoughts: list[str] = []
     uses: list[ToolUse] = []
@@ -210,7 +210,9 @@ def _assistant(entry: Fields) -> ChatMessage:
             case "compaction":
                 texts.append(block.string("content") or "")
             case _:
-                raise _unreadable(block, kind)
+                # On a line of its own, between the pieces of a text.
+                begins_line = not texts or texts[-1].endswith("\n")
+                texts.append(("" if begins_line else "\n") + omissions.note(kind) + "\n")
     # The blocks are pieces of one text, cut where a call or a citation stood.
     reasoning = "\n".join(filter(None, thoughts)) or None
     return ChatMessage("assistant", "".join(texts), reasoning=reasoning, tool_uses=tuple(uses))

@@ -1,7 +1,8 @@
 """Requests of Anthropic's Messages API to turns (API reference, versions 2023-06-01 and 2026-10-21, read 2026-11).
 
 What only makes sense on Anthropic's servers is accepted and ignored; what changes the answer and cannot be had here is
-named in the turn's warnings; what the model cannot read is refused. docs/protocols.md has the table.
+named in the turn's warnings; so is what the model cannot read of the history, and what is new is refused.
+docs/protocols.md has the table.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def decode_messages_request(body: Json) -> ChatTurn:
         prefill=conversation.prefill,
         parallel_calls=not choice.boolean("disable_parallel_tool_use"),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
-        warnings=tuple(_warnings(fields, tool_choice, output, output_field)),
+        warnings=(*_warnings(fields, tool_choice, output, output_field), *conversation.warnings),
         output=output,
         output_field=output_field,
         max_reasoning_tokens=_reasoning_budget(fields),

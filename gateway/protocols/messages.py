@@ -14,6 +14,7 @@ import orjson
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields, missing, shown, wrong_type
+from gateway.protocols.omissions import Omissions
 from gateway.types import ChatMessage, NamedTool, Role, ToolChoice, ToolUse
 
 MAX_TOOLS = 1024
@@ -30,17 +31,20 @@ _REASONING_PARTS = ("thinking", "reasoning")
 _TEXT_PART_FIELDS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 
 
-def decode_messages(fields: Fields) -> tuple[ChatMessage, ...]:
+def decode_messages(fields: Fields, omissions: Omissions) -> tuple[ChatMessage, ...]:
+    """Raises InvalidRequest."""
     path = fields.path("messages")
     items = fields.array("messages")
     if items is None:
         raise missing(path, "an array of messages")
     if not items:
         raise InvalidRequest(path, f"{path} must have at least one message.", code="empty_array")
-    return tuple(_message(Fields.of(item, f"{path}[{i}]")) for i, item in enumerate(items))
+    entries = [Fields.of(item, f"{path}[{i}]") for i, item in enumerate(items)]
+    answered = max((i for i, entry in enumerate(entries) if entry.get("role") == "assistant"), default=-1)
+    return tuple(_message(entry, omissions, i < answered) for i, entry in enumerate(entries))
 
 
-def _message(fields: Fields) -> ChatMessage:
+def _message(fields: Fields, omissions: Omissions, is_answered: bool) -> ChatMessage:
     role = fields.choice("role", _ROLES)
     if role is None:
         raise missing(fields.path("role"), "one of " + ", ".join(repr(role) for role in _ROLES))
@@ -48,18 +52,21 @@ def _message(fields: Fields) -> ChatMessage:
 
     if role == "assistant":
         # After a turn that only called tools, or said nothing, clients send content null back.
-        content = decode_content(fields, "content", _REASONING_PARTS) or fields.string("refusal") or ""
+        text = decode_content(fields, "content", omissions, True, _REASONING_PARTS)
+        content = text or fields.string("refusal") or ""
         return ChatMessage(role, content, name, _reasoning(fields), _tool_uses(fields))
 
     call_id = fields.required_string("tool_call_id") if role == "tool" else None
-    text = decode_content(fields, "content")
+    text = decode_content(fields, "content", omissions, is_answered or role == "tool")
     if text is None:
         raise missing(fields.path("content"), "a string or an array of text parts")
     return ChatMessage(role, text, name, tool_call_id=call_id)
 
 
-def decode_content(fields: Fields, name: str, left_out: tuple[str, ...] = ()) -> str | None:
-    """left_out: types of parts that are no part of the text."""
+def decode_content(
+    fields: Fields, name: str, omissions: Omissions, is_history: bool, skipped: tuple[str, ...] = ()
+) -> str | None:
+    """skipped: types of parts that are no part of the text."""
     value = fields.get(name)
     path = fields.path(name)
     if value is None or isinstance(value, str):
@@ -67,16 +74,15 @@ def decode_content(fields: Fields, name: str, left_out: tuple[str, ...] = ()) ->
     if not isinstance(value, list):
         raise wrong_type(path, "a string or an array of text parts", value)
     parts = [Fields.of(part, f"{path}[{i}]") for i, part in enumerate(value)]
-    return "\n".join(_part_text(part) for part in parts if part.raw.get("type") not in left_out)
+    texts = [_part_text(part, omissions, is_history) for part in parts if part.raw.get("type") not in skipped]
+    return "\n".join(texts)
 
 
-def _part_text(part: Fields) -> str:
+def _part_text(part: Fields, omissions: Omissions, is_history: bool) -> str:
     kind = part.required_string("type")
     field = _TEXT_PART_FIELDS.get(kind)
     if field is None:
-        path = part.path("type")
-        message = f"{path} is {shown(kind)}, but the model reads text only: send parts of type 'text'."
-        raise InvalidRequest(path, message, code="unsupported_content_part")
+        return omissions.replace(part, kind, is_history)
     text = part.string(field)
     if text is None:
         raise missing(part.path(field), "a string")

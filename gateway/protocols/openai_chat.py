@@ -18,6 +18,7 @@ from gateway.protocols.fields import Fields
 from gateway.protocols.frames import Frame, HttpProtocol, Json, TurnLabels, dumps, openai_error_body
 from gateway.protocols.handed_on import openai_fields
 from gateway.protocols.messages import decode_messages, decode_tool_choice, decode_tools
+from gateway.protocols.omissions import Omissions
 from gateway.protocols.output_format import chat_format
 from gateway.protocols.sampling import (
     MAX_LOGPROBS,
@@ -62,6 +63,8 @@ def decode_chat(body: Json) -> ChatTurn:
     fields = Fields(body)
     tools = decode_tools(fields)
     tool_choice = decode_tool_choice(fields, tools)
+    omissions = Omissions()
+    messages = decode_messages(fields, omissions)
     stop = decode_stop(fields)
     max_tokens = decode_max_tokens(fields, "max_completion_tokens", "max_tokens")
     output, output_field = chat_format(fields)
@@ -69,7 +72,7 @@ def decode_chat(body: Json) -> ChatTurn:
 
     return ChatTurn(
         model=fields.string("model"),
-        messages=decode_messages(fields),
+        messages=messages,
         params=decode_sampling(fields, max_tokens=max_tokens, logprobs=_logprobs(fields)),
         tools=tools,
         tool_choice=tool_choice,
@@ -81,7 +84,7 @@ def decode_chat(body: Json) -> ChatTurn:
         template_kwargs=_template_kwargs(fields),
         parallel_calls=fields.boolean("parallel_tool_calls", True),
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
-        warnings=_warnings(fields, tool_choice, output, output_field),
+        warnings=(*_warnings(fields, tool_choice, output, output_field), *omissions.warnings),
         output=output,
         output_field=output_field,
         max_reasoning_tokens=decode_reasoning_budget(fields, fields.string("reasoning_effort", max_chars=64)),

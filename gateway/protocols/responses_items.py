@@ -1,8 +1,8 @@
 """Input items of the Responses API as chat messages, in the order in which the client sends them.
 
 What the model wrote in one go (reasoning, text and calls that follow each other) is one assistant message, as Chat
-Completions would spell it, so that a conversation gives the same prompt on both. Items of tools that run on OpenAI's
-servers are left out with a warning. Knows nothing of stored responses: references are resolved before.
+Completions would spell it, so that a conversation gives the same prompt on both. Where it called tools that run on
+OpenAI's servers, a note stands (see `omissions`). Knows nothing of stored responses: references are resolved before.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 import orjson
 
 from gateway.errors import InvalidRequest
-from gateway.protocols.fields import Fields, missing, named, shown, wrong_type
+from gateway.protocols.fields import Fields, missing, shown, wrong_type
 from gateway.protocols.messages import decode_content
+from gateway.protocols.omissions import Omissions
 from gateway.protocols.responses_opaque import Unsealer
 from gateway.protocols.responses_tools import CUSTOM_INPUT, qualified
 from gateway.types import ChatMessage, Role, ToolUse
@@ -23,7 +24,7 @@ from gateway.types import ChatMessage, Role, ToolUse
 Item = Mapping[str, Any]
 _ROLES: tuple[Role, ...] = ("user", "assistant", "system", "developer")
 _TEXT_PARTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
-_LEFT_OUT = (
+_HOSTED = (
     "web_search_call",
     "file_search_call",
     "computer_call",
@@ -31,13 +32,13 @@ _LEFT_OUT = (
     "code_interpreter_call",
     "image_generation_call",
     "mcp_call",
-    "mcp_list_tools",
-    "mcp_approval_request",
-    "mcp_approval_response",
     "program",
     "program_output",
-    "configuration_update",
 )
+# Nothing that was said.
+_LEFT_OUT = ("mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "configuration_update")
+# Besides messages of the assistant, and every call.
+_WRITTEN = ("reasoning", "program", "compaction", "compaction_summary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,18 @@ def transcribe(history: Sequence[Item], items: Sequence[Any], instructions: str 
         writer.add_message("system", instructions)
     for i, item in enumerate(history):
         writer.add_item(Fields(item, f"history[{i}]"))
-    for i, item in enumerate(items):
-        writer.add_item(Fields.of(item, f"input[{i}]"))
+    given = [Fields.of(item, f"input[{i}]") for i, item in enumerate(items)]
+    answered = max((i for i, item in enumerate(given) if _is_written(item.raw)), default=-1)
+    for i, fields in enumerate(given):
+        writer.is_history = i < answered
+        writer.add_item(fields)
     return writer.transcript()
+
+
+def _is_written(item: Item) -> bool:
+    """Whether the model wrote it, so that what comes before was answered."""
+    kind = item_type(item) or ""
+    return kind in _WRITTEN or kind.endswith("_call") or (kind == "message" and item.get("role") == "assistant")
 
 
 class _Writer:
@@ -79,6 +89,8 @@ class _Writer:
         self._tool_groups: list[tuple[list[Any], str]] = []
         self._warnings: dict[str, None] = {}
         self.unsealer = Unsealer()
+        self.omissions = Omissions()
+        self.is_history = True
         self._reasoning: list[str] = []
         self._texts: list[str] = []
         self._uses: list[ToolUse] = []
@@ -87,7 +99,7 @@ class _Writer:
 
     def transcript(self) -> Transcript:
         self._close()
-        return Transcript(tuple(self._messages), tuple(self._tool_groups), tuple(self._warnings))
+        return Transcript(tuple(self._messages), tuple(self._tool_groups), (*self._warnings, *self.omissions.warnings))
 
     def add_item(self, item: Fields) -> None:
         kind = item_type(item.raw)
@@ -96,6 +108,8 @@ class _Writer:
             handler(item, self)
         elif kind in _LEFT_OUT:
             self.warn(f"input items of type {kind} are ignored: the model does not know what they are")
+        elif kind in _HOSTED or (kind and self.is_history):
+            self._add_note(self.omissions.note(kind))
         else:
             path = item.path("type")
             raise InvalidRequest(path, f"{path} is {shown(item.get('type'))}, which is no type of input item.")
@@ -113,6 +127,11 @@ class _Writer:
             self._close()
         self._texts.append(text)
         self._is_open = self._ends_in_text = True
+
+    def _add_note(self, text: str) -> None:
+        """Within what the model wrote: it ends no message and begins none."""
+        self._texts.append(text)
+        self._is_open, self._ends_in_text = True, False
 
     def add_reasoning(self, text: str) -> None:
         self._reasoning.append(text)
@@ -139,7 +158,8 @@ def _message(item: Fields, writer: _Writer) -> None:
     role = item.choice("role", _ROLES)
     if role is None:
         raise missing(item.path("role"), "one of " + ", ".join(repr(role) for role in _ROLES))
-    text = decode_content(item, "content")
+    is_history = writer.is_history or role == "assistant"
+    text = decode_content(item, "content", writer.omissions, is_history)
     if text is None:
         raise missing(item.path("content"), "a string or an array of text parts")
     if role == "assistant":
@@ -232,8 +252,7 @@ def _part_text(part: Fields, writer: _Writer) -> str:
         return part.string("text") or ""
     if kind is None:
         return _command_text(part)
-    writer.warn(f"parts of type {named(kind)} in tool outputs are left out: the model reads text only")
-    return f"[{named(kind)} left out: the model reads text only]"
+    return writer.omissions.note(kind)
 
 
 def _command_text(part: Fields) -> str:

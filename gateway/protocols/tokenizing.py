@@ -8,6 +8,7 @@ from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields, missing
 from gateway.protocols.frames import Json
 from gateway.protocols.messages import decode_messages, decode_tools
+from gateway.protocols.omissions import Omissions
 from gateway.protocols.sampling import MAX_TOKEN_ID
 from gateway.types import ChatTurn, CompletionTurn, SamplingParams, Turn
 
@@ -25,7 +26,7 @@ def decode_tokenize(body: Json) -> Turn:
     fields = Fields(body)
     model = fields.string("model")
     if fields.get("messages") is not None:
-        return ChatTurn(model, decode_messages(fields), SamplingParams(), tools=decode_tools(fields))
+        return ChatTurn(model, decode_messages(fields, Omissions()), SamplingParams(), tools=decode_tools(fields))
     prompt = fields.string("prompt")
     if prompt is None:
         raise InvalidRequest("prompt", "Give prompt (a string) or messages.", code="missing_required_parameter")

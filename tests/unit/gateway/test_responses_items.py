@@ -132,9 +132,11 @@ def test_tools_that_items_bring_are_reported_with_their_place():
 
 
 def test_hosted_items_are_left_out_with_one_warning_a_kind():
-    item = {"type": "web_search_call", "id": "ws"}
-    transcript = transcribe((), [USER, item, item], None)
-    assert len(transcript.messages) == len(transcript.warnings) == 1
+    calls, settings = {"type": "web_search_call", "id": "ws"}, {"type": "mcp_list_tools", "id": "l"}
+    transcript = transcribe((), [USER, settings, calls, calls, settings], None)
+    note = "[web_search_call left out: the model reads text only]"
+    assert [message.content for message in transcript.messages[1:]] == [f"{note}\n{note}"]
+    assert len(transcript.warnings) == 2
 
 
 def test_a_compaction_is_the_items_inside():

@@ -10,9 +10,13 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import httpx
+
+from gateway.app import GatewayApp
+from gateway.serve import GatewayServer
 from gateway.upstream_backend import UpstreamBackend
 from gateway.upstream_settings import UpstreamSettings
-from tests.testkit.gateway_kit import RunningGateway, running_gateway
+from tests.testkit.gateway_kit import RunningGateway, gateway_config, running_gateway
 
 DONE = b"data: [DONE]\n\n"
 # How an answer ends: by HTTP's rules, by a connection that breaks, or never.
@@ -194,11 +198,27 @@ async def gateway_before(
     keepalive_s: float = 15.0,
     max_live_turns: int = 64,
     names: tuple[str, ...] = (),
+    listens: bool = False,
     **settings: Any,
 ) -> AsyncIterator[RunningGateway]:
-    """A gateway in front of it, as `headrace serve --upstream` makes it, that does not pause between tries."""
+    """A gateway in front of it, as `headrace serve --upstream` makes it, that does not pause between tries.
+
+    Without `listens` only `client_of` reaches it, which does for whole answers and costs no socket.
+    """
     backend = UpstreamBackend(UpstreamSettings(upstream.url, **settings), max_live_turns, probe_s=0.01, pause_s=0.001)
     await backend.start()
     config = {"keepalive_s": keepalive_s, "max_live_turns": max_live_turns, "served_names": names}
-    async with running_gateway(backend, **config) as gateway:
-        yield gateway
+    if listens:
+        async with running_gateway(backend, **config) as gateway:
+            yield gateway
+        return
+    app = GatewayApp(backend, gateway_config(**config))
+    try:
+        yield RunningGateway(app, GatewayServer(app, app.config), 0)
+    finally:
+        await backend.close()
+
+
+def client_of(gateway: RunningGateway) -> httpx.AsyncClient:
+    """Gets answers when they are whole, also streamed ones."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app), base_url="http://gateway")

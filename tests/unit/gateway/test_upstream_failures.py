@@ -10,22 +10,29 @@ from websockets.asyncio.client import connect
 from gateway.errors import UpstreamMisconfigured
 from gateway.upstream_backend import UpstreamBackend
 from gateway.upstream_settings import UpstreamSettings
-from tests.testkit.fake_upstream import DONE, FakeUpstream, Reply, answer, delta, frame, gateway_before, refusal, say
+from tests.testkit.fake_upstream import (
+    DONE,
+    FakeUpstream,
+    Reply,
+    answer,
+    client_of,
+    delta,
+    frame,
+    gateway_before,
+    refusal,
+    say,
+)
 from tests.testkit.gateway_kit import content_of, sse_events, weather_tool
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 GONE = Reply(status=None)
 
 
-def plain_client(gateway):
-    return httpx.AsyncClient(base_url=gateway.url, trust_env=False, verify=False, timeout=10)
-
-
 async def ask(upstream, *replies, path="/v1/chat/completions", **fields):
     """The responses to one request after another, each with the reply of its place."""
     upstream.replies.clear()
     upstream.replies.extend(replies)
-    async with gateway_before(upstream) as gateway, plain_client(gateway) as http:
+    async with gateway_before(upstream) as gateway, client_of(gateway) as http:
         return [await http.post(path, json={**BODY, **fields}) for _ in replies]
 
 
@@ -115,7 +122,7 @@ async def test_retry_after_goes_on_to_the_client_and_is_there_where_the_upstream
 @pytest.mark.parametrize("failures", [[GONE], [refusal(500, b"oops")], [refusal(503, b""), refusal(502, b"")]])
 async def test_what_fails_before_its_first_byte_is_tried_again(failures):
     async with FakeUpstream(*failures, say("Hi")) as upstream, gateway_before(upstream) as gateway:
-        async with plain_client(gateway) as http:
+        async with client_of(gateway) as http:
             response = await http.post("/v1/chat/completions", json=BODY)
         assert len(upstream.turns) == len(failures) + 1
     assert response.json()["choices"][0]["message"]["content"] == "Hi"
@@ -125,7 +132,7 @@ async def test_tries_have_an_end_and_none_follows_a_byte_of_an_answer():
     async with (
         FakeUpstream(refusal(500, {"error": {"message": "oops"}})) as upstream,
         gateway_before(upstream, max_retries=1) as gateway,
-        plain_client(gateway) as http,
+        client_of(gateway) as http,
     ):
         failed = await http.post("/v1/chat/completions", json=BODY)
         assert len(upstream.turns) == 2
@@ -144,7 +151,7 @@ async def test_an_upstream_that_is_gone_is_told_apart_and_not_ready_until_it_is_
     async with (
         FakeUpstream(say("Hi")) as upstream,
         gateway_before(upstream) as gateway,
-        plain_client(gateway) as http,
+        client_of(gateway) as http,
     ):
         await upstream.vanish()
         response = await http.post("/v1/chat/completions", json=BODY)
@@ -249,10 +256,10 @@ async def test_a_call_cut_off_is_never_closed_as_if_it_were_whole():
 
 async def test_silence_and_length_have_limits_of_their_own():
     async with FakeUpstream(answer(delta(content="Hi"), done=False, ending="hang")) as upstream:
-        async with gateway_before(upstream, idle_timeout_s=0.03) as gateway, plain_client(gateway) as http:
+        async with gateway_before(upstream, idle_timeout_s=0.03) as gateway, client_of(gateway) as http:
             silent = await http.post("/v1/chat/completions", json=BODY)
         await upstream.left()
-        async with gateway_before(upstream, deadline_s=0.03) as gateway, plain_client(gateway) as http:
+        async with gateway_before(upstream, deadline_s=0.03) as gateway, client_of(gateway) as http:
             long = await http.post("/v1/chat/completions", json=BODY)
     assert error_of(silent) == (504, "upstream_timeout")
     assert "--upstream-timeout" in silent.json()["error"]["message"]
@@ -262,7 +269,7 @@ async def test_silence_and_length_have_limits_of_their_own():
 async def test_a_stream_that_hangs_after_its_end_is_over(monkeypatch):
     monkeypatch.setattr("gateway.upstream_streams._GRACE_S", 0.02)
     async with FakeUpstream(answer(delta(content="Hi"), delta(reason="stop"), done=False, ending="hang")) as upstream:
-        async with gateway_before(upstream) as gateway, plain_client(gateway) as http:
+        async with gateway_before(upstream) as gateway, client_of(gateway) as http:
             response = await http.post("/v1/chat/completions", json=BODY)
         await upstream.left()
     assert response.json()["choices"][0]["finish_reason"] == "stop"
@@ -270,7 +277,7 @@ async def test_a_stream_that_hangs_after_its_end_is_over(monkeypatch):
 
 @pytest.mark.parametrize("parts", [(), (frame(delta(content="Hi")),)], ids=["before its head", "within its answer"])
 async def test_a_client_that_goes_closes_the_upstreams_connection_at_once(parts):
-    async with FakeUpstream(Reply(parts, ending="hang")) as upstream, gateway_before(upstream) as gateway:
+    async with FakeUpstream(Reply(parts, ending="hang")) as upstream, gateway_before(upstream, listens=True) as gateway:
         if not parts:
             upstream.delay = asyncio.Event()
         for stream in (True, False):
@@ -289,7 +296,7 @@ async def test_a_client_that_goes_closes_the_upstreams_connection_at_once(parts)
 async def test_a_cancelled_turn_of_the_native_socket_closes_the_upstreams_connection():
     async with (
         FakeUpstream(answer(delta(content="Hi"), done=False, ending="hang")) as upstream,
-        gateway_before(upstream) as gateway,
+        gateway_before(upstream, listens=True) as gateway,
         connect(gateway.ws_url, proxy=None) as socket,
     ):
         await socket.send(json.dumps({"type": "turn.create", "turn": "a", "messages": BODY["messages"]}))
@@ -305,8 +312,8 @@ async def test_a_cancelled_turn_of_the_native_socket_closes_the_upstreams_connec
 async def test_connections_are_bounded_by_admission_and_the_failure_is_clear():
     async with (
         FakeUpstream(answer(delta(content="Hi"), done=False, ending="hang")) as upstream,
-        gateway_before(upstream, max_live_turns=1) as gateway,
-        plain_client(gateway) as http,
+        gateway_before(upstream, max_live_turns=1, listens=True) as gateway,
+        httpx.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http,
     ):
         first = asyncio.create_task(http.post("/v1/chat/completions", json=BODY))
         await upstream.has_begun.wait()
@@ -339,7 +346,7 @@ async def test_a_list_of_models_that_cannot_be_had_is_no_hindrance():
     async with (
         FakeUpstream(say("Hi"), models=refusal(404, b"")) as upstream,
         gateway_before(upstream) as gateway,
-        plain_client(gateway) as http,
+        client_of(gateway) as http,
     ):
         listed = (await http.get("/v1/models")).json()["data"]
         nameless = await http.post("/v1/chat/completions", json={"messages": BODY["messages"]})

@@ -9,14 +9,25 @@ from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 
 from gateway.protocols.anthropic_messages import PING
-from tests.testkit.fake_upstream import DONE, FakeUpstream, Reply, answer, delta, frame, gateway_before, say, usage
+from tests.testkit.fake_upstream import (
+    DONE,
+    FakeUpstream,
+    Reply,
+    answer,
+    client_of,
+    delta,
+    frame,
+    gateway_before,
+    say,
+    usage,
+)
 from tests.testkit.gateway_kit import content_of, sse_events, weather_tool
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
 async def post(gateway, path, body, **headers):
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, verify=False, timeout=10) as http:
+    async with client_of(gateway) as http:
         return await http.post(path, json=body, headers=headers)
 
 
@@ -88,7 +99,7 @@ async def test_chunks_come_out_repaired_while_they_come_in():
     reply = Reply([*parts, frame(delta(reason="stop")), frame(usage(20, 8)), DONE])
     async with (
         FakeUpstream(reply) as upstream,
-        gateway_before(upstream) as gateway,
+        gateway_before(upstream, listens=True) as gateway,
         httpx.AsyncClient(trust_env=False, verify=False) as http,
     ):
         body = {"model": "m", "messages": HELLO, "tools": [weather_tool()], "stream": True}
@@ -142,9 +153,7 @@ async def test_messages_and_its_stream_are_served():
 
 async def test_responses_are_served_and_continue_by_their_id():
     async with FakeUpstream(say("One"), say("Two")) as upstream, gateway_before(upstream) as gateway:
-        client = AsyncOpenAI(
-            base_url=f"{gateway.url}/v1", api_key="none", http_client=httpx.AsyncClient(trust_env=False, verify=False)
-        )
+        client = AsyncOpenAI(base_url="http://gateway/v1", api_key="none", http_client=client_of(gateway))
         first = await client.responses.create(model="m", input="Hello", text={"verbosity": "low"})
         events = [
             event
@@ -163,7 +172,7 @@ async def test_responses_are_served_and_continue_by_their_id():
 async def test_the_native_socket_and_its_sessions_are_served():
     async with (
         FakeUpstream(say("One"), say("Two")) as upstream,
-        gateway_before(upstream) as gateway,
+        gateway_before(upstream, listens=True) as gateway,
         connect(gateway.ws_url, proxy=None) as socket,
     ):
         hello = json.loads(await socket.recv())
@@ -252,7 +261,7 @@ async def test_reasoning_goes_back_under_the_name_that_the_upstream_uses():
 async def test_the_upstreams_models_are_listed_and_any_name_passes():
     models = [{"id": "a", "max_model_len": 4096}, {"id": "org/b"}, {"nonsense": 1}]
     async with FakeUpstream(say("Hi"), models=models) as upstream, gateway_before(upstream) as gateway:
-        async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
+        async with client_of(gateway) as http:
             listed = (await http.get("/v1/models")).json()["data"]
             for_claude = (await http.get("/v1/models", headers={"anthropic-version": "2023-06-01"})).json()
             one, other = await http.get("/v1/models/org/b"), await http.get("/v1/models/c")
@@ -269,7 +278,7 @@ async def test_the_upstreams_models_are_listed_and_any_name_passes():
 
 async def test_one_model_by_name_is_the_only_one_served():
     async with FakeUpstream(say("Hi")) as upstream, gateway_before(upstream, model="up-1", names=("mine",)) as gateway:
-        async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
+        async with client_of(gateway) as http:
             listed = (await http.get("/v1/models")).json()["data"]
         mine, other = await chat(gateway, model="mine"), await chat(gateway, model="up-1")
     assert [model["id"] for model in listed] == ["mine"]
@@ -323,7 +332,7 @@ async def test_a_connection_serves_one_turn_after_another():
 async def test_keepalives_come_while_the_upstream_thinks_about_its_first_byte():
     gate = asyncio.Event()
     replies = [Reply([], None)]
-    async with FakeUpstream(*replies) as upstream, gateway_before(upstream, keepalive_s=0.02) as gateway:
+    async with FakeUpstream(*replies) as upstream, gateway_before(upstream, keepalive_s=0.02, listens=True) as gateway:
         upstream.delay = gate
         upstream.replies[0] = say("Hi")
         async with httpx.AsyncClient(trust_env=False, verify=False) as http:

@@ -41,6 +41,15 @@ _CONTEXT_WORDS = re.compile(
 )
 # What agents look for to compact a conversation instead of trying again.
 _CONTEXT_HINT = "(The request exceeds the context window: prompt is too long.)"
+# What errors within a stream, which have no status of their own, mean by their names.
+_STATUS_BY_CODE = {
+    "invalid_request_error": 400,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+    "server_is_overloaded": 529,
+}
 _QUOTA_CODES = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_balance")
 
 
@@ -81,7 +90,8 @@ def failed_within(chunk: Mapping[str, Any]) -> GatewayError | None:
     inner = chunk.get("error")
     holder = inner if isinstance(inner, dict) else chunk
     statuses = [holder.get(name) for name in ("status", "status_code", "code")]
-    status = next((value for value in statuses if type(value) is int and 400 <= value < 600), 500)
+    named = _STATUS_BY_CODE.get(code or "", 500)
+    status = next((value for value in statuses if type(value) is int and 400 <= value < 600), named)
     return _mapped(Refusal(status, message, code, param))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,7 +25,7 @@ class UpstreamSettings:
     """
 
     url: str
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     model: str | None = None
     content_dialect: str | None = None
     max_tokens_field: MaxTokensField = "max_tokens"

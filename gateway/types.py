@@ -115,7 +115,8 @@ class ChatTurn:
 
     model: None = the first served one. tools: as OpenAI's Chat Completions spells them, in the client's order.
     template_kwargs go to the chat template as they are. warnings: what the client asked for and will not get.
-    prefill: how the answer begins; the model continues it, and it is not repeated in the answer. parallel_calls False:
+    prefill: how the answer begins; the model continues it, and it is not repeated in the answer. legacy_calls: the
+    client reads calls as Chat Completions had them before tools. parallel_calls False:
     the turn ends with its first call. continues: set for a turn of a session. handed_on: what the client gave beyond
     messages and tools, as Chat Completions spells it, for engines behind an upstream: in `params` a default looks like
     a wish. It is no part of what the turn is here, so turns that differ in it only are equal.
@@ -134,6 +135,7 @@ class ChatTurn:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     prefill: str = ""
     parallel_calls: bool = True
+    legacy_calls: bool = False
     cache_salt: str = ""
     warnings: tuple[str, ...] = ()
     continues: Continuation | None = None

@@ -14,9 +14,12 @@ import orjson
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields, missing, shown, wrong_type
+from gateway.protocols.legacy_functions import with_tool_calls
 from gateway.protocols.omissions import Omissions
 from gateway.types import ChatMessage, NamedTool, Role, ToolChoice, ToolUse
 
+# What the one argument of a tool is called that takes free text.
+CUSTOM_INPUT = "input"
 MAX_TOOLS = 1024
 MAX_NAME_CHARS = 256
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant", "tool")
@@ -39,7 +42,8 @@ def decode_messages(fields: Fields, omissions: Omissions) -> tuple[ChatMessage, 
         raise missing(path, "an array of messages")
     if not items:
         raise InvalidRequest(path, f"{path} must have at least one message.", code="empty_array")
-    entries = [Fields.of(item, f"{path}[{i}]") for i, item in enumerate(items)]
+    given = [Fields.of(item, f"{path}[{i}]") for i, item in enumerate(items)]
+    entries = list(with_tool_calls(given, path))
     answered = max((i for i, entry in enumerate(entries) if entry.get("role") == "assistant"), default=-1)
     return tuple(_message(entry, omissions, i < answered) for i, entry in enumerate(entries))
 
@@ -120,6 +124,12 @@ def _tool_uses(fields: Fields) -> tuple[ToolUse, ...]:
 
 def _tool_use(call: Fields) -> ToolUse:
     call_id = call.required_string("id")
+    if call.get("type") == "custom":
+        custom = call.object("custom")
+        if custom is None:
+            raise missing(call.path("custom"), "an object with name and input")
+        text = custom.string("input") or ""
+        return ToolUse(call_id, custom.required_string("name"), orjson.dumps({CUSTOM_INPUT: text}).decode())
     function = call.object("function")
     if function is None:
         raise missing(call.path("function"), "an object with name and arguments")
@@ -156,6 +166,26 @@ def _check_tool(tool: Fields) -> None:
     function.string("description")
     function.object("parameters")
     function.boolean("strict")
+
+
+def allowed_tools(fields: Fields, tools: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
+    """Those that tool_choice leaves to the model: the others are not shown to it. Raises InvalidRequest."""
+    choice = fields.object("tool_choice") if isinstance(fields.get("tool_choice"), dict) else None
+    if choice is None or choice.get("type") != "allowed_tools":
+        return tools
+    holder = choice.object("allowed_tools") or choice
+    path = holder.path("tools")
+    names: set[str] = set()
+    for i, given in enumerate(holder.array("tools") or []):
+        entry = Fields.of(given, f"{path}[{i}]")
+        named_by = entry.object("function") or entry
+        name = named_by.required_string("name")
+        if name not in {tool["function"]["name"] for tool in tools}:
+            name_path = named_by.path("name")
+            message = f"{name_path} is {shown(name)}, but no tool of the request has that name."
+            raise InvalidRequest(name_path, message)
+        names.add(name)
+    return tuple(tool for tool in tools if tool["function"]["name"] in names) if names else tools
 
 
 def decode_tool_choice(fields: Fields, tools: tuple[Mapping[str, Any], ...]) -> ToolChoice:

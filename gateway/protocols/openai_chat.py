@@ -17,7 +17,8 @@ from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields
 from gateway.protocols.frames import Frame, HttpProtocol, Json, TurnLabels, dumps, openai_error_body
 from gateway.protocols.handed_on import openai_fields
-from gateway.protocols.messages import decode_messages, decode_tool_choice, decode_tools
+from gateway.protocols.legacy_functions import speaks_legacy, with_tools
+from gateway.protocols.messages import allowed_tools, decode_messages, decode_tool_choice, decode_tools
 from gateway.protocols.omissions import Omissions
 from gateway.protocols.output_format import chat_format
 from gateway.protocols.sampling import (
@@ -61,7 +62,10 @@ DONE_FRAME = Frame(b"[DONE]")
 def decode_chat(body: Json) -> ChatTurn:
     """Raises InvalidRequest. Fields that are not listed in docs/protocols.md are accepted and ignored."""
     fields = Fields(body)
-    tools = decode_tools(fields)
+    is_legacy = speaks_legacy(fields)
+    if is_legacy:
+        fields = with_tools(fields)
+    tools = allowed_tools(fields, decode_tools(fields))
     tool_choice = decode_tool_choice(fields, tools)
     omissions = Omissions()
     messages = decode_messages(fields, omissions)
@@ -82,7 +86,8 @@ def decode_chat(body: Json) -> ChatTurn:
         stream=fields.boolean("stream"),
         include_usage=decode_include_usage(fields),
         template_kwargs=_template_kwargs(fields),
-        parallel_calls=fields.boolean("parallel_tool_calls", True),
+        parallel_calls=fields.boolean("parallel_tool_calls", True) and not is_legacy,
+        legacy_calls=is_legacy,
         cache_salt=fields.string("cache_salt", max_chars=256) or "",
         warnings=(*_warnings(fields, tool_choice, output, output_field), *omissions.warnings),
         output=output,
@@ -128,8 +133,8 @@ def _warnings(
         warnings.append(FORCED_CALL)
     if output != FREE_TEXT:
         warnings.append(forced_format(output_field))
-    if fields.get("functions") is not None:
-        warnings.append("functions is ignored: send tools")
+    if fields.get("functions"):
+        warnings.append("functions is ignored: the request has tools")
     return tuple(warnings)
 
 
@@ -158,6 +163,10 @@ def _token_logprob(token: str, logprob: float) -> dict[str, Any]:
     return {"token": token, "logprob": logprob, "bytes": token_bytes}
 
 
+def _finish_reason(reason: str | None, is_legacy: bool) -> str | None:
+    return "function_call" if is_legacy and reason == "tool_calls" else reason
+
+
 class ChatEncoder:
     """Chunks of one turn. Everything that stays the same in each chunk is laid down as bytes once."""
 
@@ -169,6 +178,7 @@ class ChatEncoder:
         self._include_usage = turn.include_usage
         self._tail = b'}],"usage":null}' if turn.include_usage else b"}]}"
         self._num_choices = turn.n
+        self._is_legacy = turn.legacy_calls
 
     def encode(self, item: TurnItem) -> list[Frame]:
         match item:
@@ -196,16 +206,20 @@ class ChatEncoder:
                 return [self._chunk(choice, b"{" + fields + b"}", logprobs)]
             case ToolCallStart(index=index, id=call_id, name=name):
                 function = {"name": name, "arguments": ""}
+                if self._is_legacy:
+                    return [self._chunk(choice, dumps({"function_call": function}), logprobs)]
                 call = {"index": index, "id": call_id, "type": "function", "function": function}
                 return [self._chunk(choice, dumps({"tool_calls": [call]}), logprobs)]
             case ToolCallDelta(index=index, arguments=arguments):
+                if self._is_legacy:
+                    return [self._chunk(choice, dumps({"function_call": {"arguments": arguments}}), logprobs)]
                 call = {"index": index, "function": {"arguments": arguments}}
                 return [self._chunk(choice, dumps({"tool_calls": [call]}), logprobs)]
             case ToolCallEnd():
                 # Nothing on the wire says "this call is whole". The log-probabilities still need a chunk.
                 return [self._chunk(choice, b"{}", logprobs)] if logprobs else []
             case Finish(reason=reason):
-                return [self._chunk(choice, b"{}", logprobs, dumps(reason))]
+                return [self._chunk(choice, b"{}", logprobs, dumps(_finish_reason(reason, self._is_legacy)))]
             case _:
                 assert_never(event)
 
@@ -229,6 +243,7 @@ class ChatCollector:
         assert isinstance(turn, ChatTurn)
         self._reasoning_names = _REASONING_NAMES[reasoning_field]
         self._labels = labels
+        self._is_legacy = turn.legacy_calls
         self._events: list[list[Event]] = [[] for _ in range(turn.n)]
         self._logprobs: list[list[TokenLogprob]] | None = None
         if turn.params.logprobs is not None:
@@ -272,9 +287,12 @@ class ChatCollector:
         fields["refusal"] = None
         if message.reasoning:
             fields |= dict.fromkeys(self._reasoning_names, message.reasoning)
-        if calls:
+        if calls and self._is_legacy:
+            fields["function_call"] = calls[0]["function"]
+        elif calls:
             fields["tool_calls"] = calls
-        return {"index": choice, "message": fields, "logprobs": logprobs, "finish_reason": message.finish_reason}
+        reason = _finish_reason(message.finish_reason, self._is_legacy)
+        return {"index": choice, "message": fields, "logprobs": logprobs, "finish_reason": reason}
 
 
 def _protocol(reasoning_field: ReasoningField) -> HttpProtocol:

@@ -11,7 +11,7 @@ import re
 import orjson
 
 from gateway.protocols.cut_json import completed
-from gateway.protocols.responses_tools import CUSTOM_INPUT
+from gateway.protocols.messages import CUSTOM_INPUT
 
 _HEAD = re.compile(rf'\s*\{{\s*"{CUSTOM_INPUT}"\s*:\s*"')
 _MAX_HEAD_CHARS = 256

@@ -15,10 +15,10 @@ import orjson
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields, missing, shown, wrong_type
-from gateway.protocols.messages import decode_content
+from gateway.protocols.messages import CUSTOM_INPUT, decode_content
 from gateway.protocols.omissions import Omissions
 from gateway.protocols.responses_opaque import Unsealer
-from gateway.protocols.responses_tools import CUSTOM_INPUT, qualified
+from gateway.protocols.responses_tools import qualified
 from gateway.types import ChatMessage, Role, ToolUse
 
 Item = Mapping[str, Any]

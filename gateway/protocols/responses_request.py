@@ -17,7 +17,7 @@ from gateway.protocols.frames import Json
 from gateway.protocols.handed_on import responses_fields
 from gateway.protocols.output_format import responses_format
 from gateway.protocols.responses_items import Item, item_type, transcribe
-from gateway.protocols.responses_tools import ToolTable, decode_tool_choice, decode_tools
+from gateway.protocols.responses_tools import ToolTable, allowed_functions, decode_tool_choice, decode_tools
 from gateway.protocols.sampling import MAX_LOGPROBS, decode_max_tokens, decode_reasoning_budget, decode_sampling
 from gateway.protocols.unforced import forced_format
 from gateway.types import FREE_TEXT, ChatTurn, SamplingParams
@@ -222,7 +222,7 @@ def build_turn(request: ResponsesRequest, history: Sequence[Item], items: tuple[
         model=request.model,
         messages=transcript.messages,
         params=request.params,
-        tools=tools.functions,
+        tools=allowed_functions(fields, tools),
         tool_choice=tool_choice,
         stream=request.stream,
         template_kwargs=request.template_kwargs,

@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields, named, shown
-from gateway.protocols.messages import MAX_NAME_CHARS, MAX_TOOLS
+from gateway.protocols.messages import CUSTOM_INPUT, MAX_NAME_CHARS, MAX_TOOLS
 from gateway.protocols.unforced import FORCED_CALL
 from gateway.types import NamedTool, ToolChoice
 
-CUSTOM_INPUT = "input"
 _SEPARATOR = "__"
 _ToolMode = Literal["auto", "none", "required"]
 _MODES: tuple[_ToolMode, ...] = ("auto", "none", "required")
@@ -154,12 +153,25 @@ def decode_tool_choice(fields: Fields, tools: ToolTable) -> tuple[ToolChoice, tu
     choice = Fields(value, fields.path("tool_choice"))
     kind = choice.required_string("type")
     if kind == "allowed_tools":
-        mode = choice.choice("mode", _MODES) or "auto"
-        warning = "tool_choice allowed_tools is ignored: the model may call every tool"
-        return "none" if mode == "none" else "auto", (warning,)
+        return _with_warning(_checked(choice.choice("mode", _MODES) or "auto", fields, tools))
     if kind in ("function", "custom"):
         return _with_warning(_named(choice, tools))
     return "auto", (f"tool_choice {named(kind)} is ignored: such tools do not run here",)
+
+
+def allowed_functions(fields: Fields, tools: ToolTable) -> tuple[Mapping[str, Any], ...]:
+    """Those that tool_choice leaves to the model: the others are not shown to it. Raises InvalidRequest."""
+    value = fields.get("tool_choice")
+    if not isinstance(value, dict) or value.get("type") != "allowed_tools":
+        return tools.functions
+    choice = Fields(value, fields.path("tool_choice"))
+    path = choice.path("tools")
+    names: set[str] = set()
+    for i, given in enumerate(choice.array("tools") or []):
+        entry = Fields.of(given, f"{path}[{i}]")
+        if entry.get("type") in ("function", "custom", None):
+            names.add(_named(entry, tools).name)
+    return tuple(tool for tool in tools.functions if tool["function"]["name"] in names) if names else tools.functions
 
 
 def _checked(mode: _ToolMode, fields: Fields, tools: ToolTable) -> ToolChoice:

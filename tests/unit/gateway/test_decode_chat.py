@@ -150,7 +150,7 @@ def test_tool_choice_in_every_spelling(choice, expected):
 def test_what_decoding_cannot_force_yet_is_said_in_a_warning():
     turn = decode_chat(chat_body(tools=[weather_tool()], tool_choice="required"))
     assert "tool_choice" in turn.warnings[0]
-    turn = decode_chat(chat_body(functions=[]))
+    turn = decode_chat(chat_body(functions=[{"name": "f"}], tools=[weather_tool()]))
     assert [warning.split()[0] for warning in turn.warnings] == ["functions"]
     turn = decode_chat(chat_body(response_format={"type": "json_object"}))
     assert "response_format" in turn.warnings[0]

@@ -78,9 +78,9 @@ def test_more_tools_than_a_request_may_have_are_refused():
         ("required", "required", False),
         ({"type": "function", "name": "f"}, NamedTool("f"), False),
         ({"type": "function", "name": "spawn", "namespace": "n"}, NamedTool("n__spawn"), False),
-        ({"type": "allowed_tools", "mode": "required", "tools": []}, "auto", False),
-        ({"type": "allowed_tools", "mode": "none", "tools": []}, "none", False),
-        ({"type": "allowed_tools", "tools": []}, "auto", False),
+        ({"type": "allowed_tools", "mode": "required", "tools": []}, "required", False),
+        ({"type": "allowed_tools", "mode": "none", "tools": []}, "none", True),
+        ({"type": "allowed_tools", "tools": []}, "auto", True),
         ({"type": "file_search"}, "auto", False),
     ],
 )

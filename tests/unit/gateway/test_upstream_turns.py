@@ -351,9 +351,9 @@ async def test_nobody_is_warned_of_what_the_upstream_can_force():
     weather = {"type": "function", **weather_tool()["function"]}
     forced = {"tools": [weather_tool()], "tool_choice": "required", "response_format": {"type": "json_object"}}
     async with FakeUpstream(say("Hi")) as upstream, gateway_before(upstream) as gateway:
-        of_chat = await chat(gateway, **forced, functions=[])
+        of_chat = await chat(gateway, **forced, functions=[{"name": "f"}])
         body = {"model": "m", "input": "Hello", "tools": [weather], "tool_choice": "required", "truncation": "auto"}
         of_responses = await post(gateway, "/v1/responses", body)
-    assert of_chat.headers["x-headrace-warning"] == "functions is ignored: send tools"
+    assert of_chat.headers["x-headrace-warning"] == "functions is ignored: the request has tools"
     assert of_responses.headers["x-headrace-warning"].startswith("truncation auto")
     assert upstream.bodies[1]["tool_choice"] == "required"

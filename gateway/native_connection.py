@@ -14,7 +14,7 @@ from collections import deque
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway import __version__
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
 from gateway.frame_socket import LOST, FrameSocket, frame_socket
 from gateway.mux import Stream
 from gateway.peer import WriteWatch
@@ -152,7 +152,7 @@ class NativeConnection:
         if len(data) > self.config.max_body_bytes:
             limit, unit = self.config.max_body_bytes, "characters" if isinstance(data, str) else "bytes"
             message_text = f"The frame has {len(data)} {unit}, but this server takes {limit} (--max-body-bytes)."
-            raise InvalidRequest(None, message_text, code="frame_too_large")
+            raise RequestTooLarge(message_text, code="frame_too_large")
         return data
 
     def _handle(self, frame: native.ClientFrame, num_bytes: int) -> None:

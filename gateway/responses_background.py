@@ -62,7 +62,7 @@ class EventLog:
 
 
 class WholeResponse(Finished):
-    """One that was asked for in the background and needed no model: over when it is stored, and followed all the same."""
+    """Asked for in the background, and in need of no model: over when it is stored, and followed all the same."""
 
     __slots__ = ("log",)
 

@@ -122,8 +122,9 @@ class ResponsesConnection:
         stream_id: str | None = None
         now_s = self._loop.time()
         try:
-            is_long = INLINE_BYTES < len(data) <= self._config.max_body_bytes
-            frame = await asyncio.to_thread(decode_ahead, data) if is_long else decode_frame(data)
+            # Of a frame that is too large only its lane is wanted.
+            decode = decode_ahead if len(data) <= self._config.max_body_bytes else decode_frame
+            frame = await asyncio.to_thread(decode, data) if len(data) > INLINE_BYTES else decode_frame(data)
             if not isinstance(frame, ResponseCreate):
                 self._put(steer_failed(frame))
                 return

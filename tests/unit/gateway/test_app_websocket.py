@@ -254,6 +254,7 @@ async def test_a_frame_that_belongs_to_no_turn_is_an_error_and_the_connection_st
         await client.send(frame)
         error = await client.until("error")
         assert (error["error"]["code"], error["error"]["param"]) == (code, param)
+        assert error["error"]["status"] == (413 if code == "frame_too_large" else 400)
         await client.until("turn.done", "t")
         assert client.text("t") == SLOW.text
 

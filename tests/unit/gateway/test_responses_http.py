@@ -201,7 +201,7 @@ async def test_a_browser_that_comes_back_to_its_address_goes_on_where_it_was_and
 
 
 async def test_a_compaction_in_the_background_is_followed_and_cancelled_like_any_other():
-    async with serving(talking()) as (gateway, http):
+    async with serving(talking()) as (_, http):
         items = [{"role": "user", "content": "Hi"}, {"type": "compaction_trigger"}]
         response = await post(http, input=items, background=True)
         assert (response["background"], response["status"]) == (True, "completed")

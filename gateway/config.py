@@ -19,7 +19,8 @@ API_KEY_VARIABLE = "HEADRACE_API_KEY"
 class GatewayConfig:
     """Limits and switches of the gateway itself; the model's own are in the backend.
 
-    served_names: the first is canonical, each is accepted as `model`. api_keys empty = no authentication.
+    served_names: the first is canonical, each is accepted as `model`; empty where the backend has models of its own
+    (gateway.served_models). api_keys empty = no authentication.
     max_live_turns: turns generated at once, over all connections; more get 429. max_connection_turns: the same for
     one WebSocket. read_timeout_s: how long the head of a request may take, and its body, which has more time
     the longer it is. max_pending_chars: text that waits for one slow reader before its turn is paused;

@@ -69,6 +69,10 @@ def add_upstream_arguments(group: argparse._ArgumentGroup) -> None:
         help="what the upstream calls the limit that clients of Messages and Responses set (default: max_tokens; "
         "OpenAI's own reasoning models need the other)",
     )
+    _add_connection_arguments(group)
+
+
+def _add_connection_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--upstream-connect-timeout",
         metavar="SECONDS",

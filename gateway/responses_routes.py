@@ -219,11 +219,16 @@ async def get(service: Service, exchange: Exchange) -> None:
         message = f"The response {entry.id} was not created with background: true, so its events are not kept."
         raise InvalidRequest("stream", message, code="response_not_background")
     log, after = entry.source.log, _starting_after(exchange)
-    if log.is_closed and not log.after(after):
+    if log.is_closed and _is_browsers(exchange) and not log.after(after):
         # Browsers come back to every stream that ended, until they are told that there is no more.
         await exchange.respond(204, b"")
         return
     await _follow(service, exchange, log, after, {})
+
+
+def _is_browsers(exchange: Exchange) -> bool:
+    """An EventSource (WHATWG HTML, section 9.2). SDKs ask for JSON, and OpenAI's for JavaScript fails at a 204."""
+    return "last-event-id" in exchange.headers or "text/event-stream" in exchange.headers.get("accept", "")
 
 
 def _wants_stream(exchange: Exchange) -> bool:

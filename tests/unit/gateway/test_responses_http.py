@@ -178,7 +178,7 @@ async def test_a_background_response_is_followed_from_any_point():
         assert list(sse_events(by_query.text)) == list(sse_events(by_header.text)) == events[5:]
         assert by_query.text.startswith("id: 5\nevent: ")
         past_the_end = await http.get(path, params={"stream": "true", "starting_after": 999})
-        assert (past_the_end.status_code, past_the_end.text) == (204, "")
+        assert (past_the_end.status_code, past_the_end.text) == (200, "")
         assert (await http.get(path)).json() == response
         assert (await http.get(f"{path}?stream=true&starting_after=x")).status_code == 400
         on = await post(http, input="More", previous_response_id=response["id"])
@@ -196,6 +196,8 @@ async def test_a_browser_that_comes_back_to_its_address_goes_on_where_it_was_and
         over = await http.get(path, headers={"last-event-id": ids[-1]})
         assert (over.status_code, over.content, "content-length" in over.headers) == (204, b"", False)
         assert (await http.get(path, headers={"last-event-id": ""})).text.startswith("id: 3\n")
+        begun_at_the_end = path.replace("starting_after=2", "starting_after=99")
+        assert (await http.get(begun_at_the_end, headers={"accept": "text/event-stream"})).status_code == 204
         strange = (await http.get(path, headers={"last-event-id": "x"})).json()["error"]
         assert (strange["param"], strange["code"]) == ("Last-Event-ID", "invalid_value")
 

@@ -113,6 +113,11 @@ class ConnectionLimitReached(InvalidRequest):
         message = "This connection takes no new responses: it is too old, or the server shuts down. Open another."
         super().__init__(None, message)
 
+    @property
+    def should_retry(self) -> bool:
+        """Over another connection."""
+        return True
+
 
 def steer_failed(steer: ResponseSteer) -> bytes:
     error = {

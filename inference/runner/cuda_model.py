@@ -169,6 +169,7 @@ class DeviceModel:
             decoder.layers[index] = nn.Identity()  # its separate projections are not needed any more
         head = hf.get_output_embeddings()
         self.head = DeviceLinear(head.weight.detach(), bias=_bias(head), norm=_norm(decoder.norm), folds=False)
+        self.num_outputs = self.head.small.num_outputs
         self.intermediate_size = self.layers[0].gate_up.small.num_results
 
     def scratch(self, rows: int, block_table: torch.Tensor) -> Scratch:

@@ -1,7 +1,7 @@
 """Runs StepPlans on a CUDA device without ever waiting for it.
 
 The decoding rows of a step are one CUDA graph replay: gather inputs from the rows, forward, sample, write tokens and
-lengths back. A few known tokens of a row may go along, an entry each. Prefill chunks are another replay where a
+lengths back. A few forced tokens of a row may go along, an entry each. Prefill chunks are another replay where a
 captured number of tokens fits, and launched kernel by kernel otherwise. They never share a product with decoding rows,
 so what a row decodes is the same bits whoever else prefills.
 Sampled tokens reach the host by an asynchronous copy; only CudaStepHandle.wait waits, for that copy alone.
@@ -21,7 +21,7 @@ from tqdm import tqdm
 from inference.mask_ledger import MaskJob
 from inference.paged_kv.pool import KVPool
 from inference.runner.cuda_inputs import PackedInputs, PackedShape
-from inference.runner.cuda_model import DeviceModel, PackedTokens
+from inference.runner.cuda_model import PackedTokens
 from inference.runner.cuda_rows import CudaRows, to_device
 from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.attention import PagedAttention
@@ -30,14 +30,15 @@ from inference.runner.kernels.rows import gather_rows
 from inference.runner.kernels.sampling import Sampling
 from inference.runner.request_rows import RowSampling
 from inference.runner.sampler import draw, gather_logprobs, read_logprobs
+from inference.runner.step_model import StepModel
 from inference.step import ScheduledRow, StepPlan, StepResult
 from inference.types import TokenLogprobs
 
 # Prefills of at most so many chunks are captured, for these numbers of tokens.
 _PACKED_ROWS = 32
 _PACKED_TOKENS = (64, 128, 256, 512, 1024, 2048)
-# A chunk of few known tokens (forced ones, or the end of a cached prompt) goes along with the decoding rows, an entry a
-# token. Each entry reads all keys before it, so that far into a sequence a prefill is cheaper.
+# A short run of forced tokens goes along with the decoding rows, an entry a token. Each entry reads all keys before it,
+# so that far into a sequence a prefill is cheaper.
 _ENTRY_TOKENS, _ENTRY_KEYS = 16, 16_384
 
 HostLogprobs = tuple[torch.Tensor, torch.Tensor] | None
@@ -77,7 +78,7 @@ class CudaRunner:
 
     attention_name = "triton"
 
-    def __init__(self, model: DeviceModel, pool: KVPool, *, max_rows: int, max_model_len: int) -> None:
+    def __init__(self, model: StepModel, pool: KVPool, *, max_rows: int, max_model_len: int) -> None:
         self._model, self._pool = model, pool
         self._device = model.embedding.device
         self._stream = torch.cuda.Stream(self._device)
@@ -85,12 +86,12 @@ class CudaRunner:
         rows.block_table[rows.spare_row] = pool.num_blocks - 1
         self._paged = PagedAttention(
             model.shape, rows.block_table, pool.layout.block_size,
-            max_model_len=max_model_len, max_batch=max_rows,
+            max_model_len=max_model_len, max_batch=max_rows, element_size=pool.keys[0].element_size(),
         )  # fmt: skip
-        self._masks = DeviceMasks(max_rows + 1, model.head.small.num_outputs, self._device)
+        self._masks = DeviceMasks(max_rows + 1, model.num_outputs, self._device)
         self._sampling = Sampling(
             rows.token_ids, rows.lengths, rows.temperatures, rows.noise_keys, rows.skips, rows.constrained, self._masks,
-            model.head.small.num_outputs, max_batch=max(max_rows, _PACKED_ROWS), spare_row=rows.spare_row,
+            model.num_outputs, max_batch=max(max_rows, _PACKED_ROWS), spare_row=rows.spare_row,
         )  # fmt: skip
         self._scratch = model.scratch(max_rows, rows.block_table)
         self._row_ids = torch.full((max_rows,), rows.spare_row, dtype=torch.int32, device=self._device)
@@ -122,11 +123,22 @@ class CudaRunner:
             return self._handle([found[row.row] for row in plan.rows if row.samples])
 
     def _split(self, plan: StepPlan) -> tuple[list[ScheduledRow], list[ScheduledRow]]:
-        """The rows that go through the decode graph, and the chunks that are prefilled."""
+        """The rows that go through the decode graph, and the chunks that are prefilled.
+
+        Prompts are prefilled whatever room there is, so that their bits do not depend on who else runs.
+        """
         stepped, chunks = list(plan.rows[: plan.num_decodes]), []
         room = min(MAX_ROWS, max(self._graphs)) - plan.num_decodes
+
+        def num_prompt_tokens(row: int) -> int:
+            sampling = entering.get(row) or self.rows.sampling[row]
+            assert sampling is not None
+            return sampling.num_prompt_tokens
+
+        entering = {new.row: new for new in plan.new_rows}
         for row in plan.rows[plan.num_decodes :]:
-            if row.num_tokens <= min(room, _ENTRY_TOKENS) and row.num_tokens * row.start <= _ENTRY_KEYS:
+            fits = row.num_tokens <= min(room, _ENTRY_TOKENS) and row.num_tokens * row.start <= _ENTRY_KEYS
+            if fits and row.start >= num_prompt_tokens(row.row):
                 stepped.append(row)
                 room -= row.num_tokens
             else:

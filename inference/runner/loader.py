@@ -160,12 +160,13 @@ def _cuda_runner(model: nn.Module, place: _Place, num_heads: int, unfused_becaus
     from inference.runner.cuda_model import DeviceModel, cos_sin_table
     from inference.runner.cuda_runner import CudaRunner
     from inference.runner.cuda_unfused import UnfusedModel
+    from inference.runner.step_model import StepModel
 
     with memory_for("pool"):
         pool = KVPool(place.layout, place.num_blocks + 1, torch.device("cuda"))  # one for the spare row
     with memory_for("steps"):
         if unfused_because is None:
-            on_device: Any = DeviceModel(model, pool, cos_sin_table(model, place.max_model_len))
+            on_device: StepModel = DeviceModel(model, pool, cos_sin_table(model, place.max_model_len))
             logger.info("fused all %d layers, embeddings and head", place.layout.num_layers)
         else:
             on_device = UnfusedModel(model, pool, num_heads, place.max_model_len)

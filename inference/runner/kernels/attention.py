@@ -21,6 +21,8 @@ TILE_QUERIES = 64
 # A short chunk's keys are cut too, for want of tiles; so many programs more a head than tiles at most.
 _SHORT_CHUNK = 256
 EXTRA_TILES = 64
+# Of the 227 KB of shared memory a Hopper program may have, what tiles on their way may take.
+_STAGE_BYTES = 150 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,16 @@ class PrefillTiling:
 class PagedAttention:
     """Launches the kernels; holds what all layers share. One stream only: layers take turns with the scratch.
 
-    block_table: [max_rows, max_blocks] int32; max_model_len and max_batch bound what decode is asked.
+    block_table: [max_rows, max_blocks] int32; max_model_len and max_batch bound what decode is asked; element_size:
+    bytes of a cached value.
     """
 
     def __init__(
         self, shape: HeadShape, block_table: torch.Tensor, block_size: int, *, max_model_len: int, max_batch: int,
-        tiling: DecodeTiling | None = None, prefill_tiling: PrefillTiling | None = None,
+        element_size: int = 2, tiling: DecodeTiling | None = None, prefill_tiling: PrefillTiling | None = None,
     ) -> None:  # fmt: skip
-        self._prefill_tiling = prefill_tiling or PrefillTiling()
-        self._tiling = tiling or choose_decode_tiling(shape.head_dim)
+        self._prefill_tiling = prefill_tiling or choose_prefill_tiling(shape.head_dim, element_size)
+        self._tiling = tiling or choose_decode_tiling(shape.head_dim, element_size)
         self._shape, self._block_table, self._block_size = shape, block_table, block_size
         self._tiles = triton.next_power_of_2(triton.cdiv(max_model_len, _MOST_SPLITS * self._tiling.tile_kv))
         self._max_splits = triton.cdiv(max_model_len, self._tiles * self._tiling.tile_kv)
@@ -112,11 +115,23 @@ class PagedAttention:
         )  # fmt: skip
 
 
-def choose_decode_tiling(head_dim: int) -> DecodeTiling:
+def choose_decode_tiling(head_dim: int, element_size: int) -> DecodeTiling:
     """What was fastest on an H200 on the whole, at contexts of 400 and 1,900 tokens and 1 to 32 rows."""
-    if head_dim <= 64:
+    if head_dim * element_size <= 128:
         return DecodeTiling(64, num_warps=1, num_stages=2, programs_per_sm=6)
-    return DecodeTiling(64, num_warps=2, num_stages=3, programs_per_sm=3)
+    tile, stages = _fitting(head_dim * element_size)
+    return DecodeTiling(tile, num_warps=2 if head_dim <= 128 else 4, num_stages=stages, programs_per_sm=3)
+
+
+def choose_prefill_tiling(head_dim: int, element_size: int) -> PrefillTiling:
+    tile, stages = _fitting(head_dim * element_size)
+    return PrefillTiling(tile, num_warps=4 if head_dim <= 128 else 8, num_stages=stages)
+
+
+def _fitting(head_bytes: int) -> tuple[int, int]:
+    """Keys a tile, and how many tiles of keys and values are on their way at once, within the shared memory."""
+    tile = 64 if head_bytes <= 512 else 32
+    return tile, max(1, min(3, _STAGE_BYTES // (2 * tile * head_bytes)))
 
 
 Tile = tuple[int, int, int, int, int, int, int, int]

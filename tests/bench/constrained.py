@@ -1,0 +1,152 @@
+"""What constrained turns cost, and what they cost the others: a batch in which none, half or all are held to a grammar.
+
+Decode steps of the engine alone, random weights in real shapes, a real tokenizer's vocabulary. Every constrained row
+writes calls of five tools; the others write freely. Prints a table and, last, one JSON line.
+
+    python tests/bench/constrained.py --tokenizer FOLDER [--model qwen3-0.6b] [--batch 16] [--device cuda]
+                                      [--steps 150] [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from inference.config import EngineConfig
+from inference.grammar.build import build_grammar
+from inference.grammar.compile import GrammarCompiler
+from inference.grammar.policy import CallPolicy, Tool
+from inference.grammar.special_tokens import special_tokens_of
+from inference.runner.loader import load
+from stream_parser import DIALECTS
+from tests.bench.shapes import SHAPES, write_config
+from tests.testkit.local_engine import local_engine
+
+SHARES = (0.0, 0.5, 1.0)
+_TEXT = {"type": "string", "maxLength": 40}
+_SCHEMAS = {
+    "read_file": {"path": _TEXT, "first_line": {"type": "integer"}, "last_line": {"type": "integer"}},
+    "run": {"command": _TEXT, "timeout_s": {"type": "integer", "minimum": 1, "maximum": 600}},
+    "weather": {"city": _TEXT, "unit": {"enum": ["celsius", "fahrenheit"]}},
+    "send": {"to": {"type": "array", "items": _TEXT, "maxItems": 3}, "subject": _TEXT, "urgent": {"type": "boolean"}},
+    "search": {"query": _TEXT, "filter": {"type": "object", "properties": {"year": {"type": "integer"}, "tag": _TEXT}}},
+}
+
+
+def main() -> None:
+    args = _arguments()
+    vocab_size = SHAPES[args.model]["vocab_size"]
+    compiler = GrammarCompiler.from_folder(args.tokenizer, vocab_size, [0])
+    with tempfile.TemporaryDirectory() as scratch:
+        config = EngineConfig(
+            args.model, write_config(args.model, Path(scratch)), random_weights=True, device=args.device,
+            dtype="bf16" if args.device == "cuda" else "fp32", max_rows=args.batch, max_model_len=1024,
+            kv_bytes=args.kv_gib << 30,
+        )  # fmt: skip
+        model = load(config)
+    _window(model, compiler, args, 1.0, steps=20)  # whatever is set up on first use
+    found: dict[float, list[dict[str, float]]] = {share: [] for share in SHARES}
+    for _ in range(args.rounds):
+        for share in SHARES:
+            found[share].append(_window(model, compiler, args, share, args.steps))
+    best = {share: min(windows, key=lambda window: window["itl_ms"]) for share, windows in found.items()}
+    _report(args, best)
+    model.runner.close()
+
+
+def _source(args: argparse.Namespace):  # type: ignore[no-untyped-def]
+    tools = tuple(
+        Tool(name, {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False})
+        for name, fields in _SCHEMAS.items()
+    )
+    special = special_tokens_of((args.tokenizer / "tokenizer.json").read_text(encoding="utf-8"))
+    return build_grammar(
+        DIALECTS["hermes"], CallPolicy("required", tools), special_tokens=special, max_reasoning_tokens=0
+    )
+
+
+def _window(  # type: ignore[no-untyped-def]
+    model, compiler, args: argparse.Namespace, share: float, steps: int
+) -> dict[str, float]:
+    """Steps with the whole batch decoding: the median time between two tokens of a row that is free (or of any, if none
+    is), all tokens a second, and the host's time for a step's masks."""
+    engine = local_engine(model, max_rows=args.batch, max_step_tokens=2048, min_forced_run=args.min_forced_run)
+    source = _source(args)
+    num_held = round(share * args.batch)
+    for index in range(args.batch):
+        prompt = [(7 * index + 13 * position) % 30_000 + 10 for position in range(128)]
+        matchers = [compiler.matcher(source)] if index < num_held else []
+        engine.submit(
+            str(index), prompt, matchers=matchers, temperature=1.0, seed=index, max_tokens=800, ignore_eos=True
+        )
+    while len(engine.chunks) < args.batch:
+        engine.step()
+    mask_ms: list[float] = []
+    post = model.runner.post_masks
+
+    def timed(jobs) -> None:  # type: ignore[no-untyped-def]
+        started = time.perf_counter()
+        post(jobs)
+        mask_ms.append((time.perf_counter() - started) * 1e3)
+
+    model.runner.post_masks = timed
+    before, gaps = engine.engine.stats(), []
+    started = last = time.perf_counter()
+    for _ in range(steps):
+        engine.step()
+        now = time.perf_counter()
+        gaps.append((now - last) * 1e3)
+        last = now
+    wall_s, after = last - started, engine.engine.stats()
+    model.runner.post_masks = post
+    assert after.num_running == args.batch, "a row has ended within the window"
+    for index in range(args.batch):
+        engine.engine.cancel(str(index))
+    engine.run()
+    tokens = after.num_generated_tokens - before.num_generated_tokens
+    return {
+        "itl_ms": _percentile(gaps, 0.5), "itl_p99_ms": _percentile(gaps, 0.99), "tokens_per_s": tokens / wall_s,
+        "forced_share": (after.num_forced_tokens - before.num_forced_tokens) / tokens,
+        "mask_p50_ms": _percentile(mask_ms, 0.5), "mask_p99_ms": _percentile(mask_ms, 0.99),
+    }  # fmt: skip
+
+
+def _percentile(values: list[float], q: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(q * len(values)))] if values else 0.0
+
+
+def _report(args: argparse.Namespace, best: dict[float, dict[str, float]]) -> None:
+    print(f"{args.model}, batch {args.batch}, {args.device}")
+    names = ("itl_ms", "itl_p99_ms", "tokens_per_s", "forced_share", "mask_p50_ms", "mask_p99_ms")
+    print(("{:>12}" + "{:>14}" * len(names)).format("constrained", *names))
+    for share, row in best.items():
+        print(("{:>12.0%}" + "{:>14.3f}" * len(names)).format(share, *(row[name] for name in names)))
+    ratios = {
+        "itl_half_to_none": best[0.5]["itl_ms"] / best[0.0]["itl_ms"],
+        "throughput_all_to_none": best[1.0]["tokens_per_s"] / best[0.0]["tokens_per_s"],
+    }
+    rows = {f"{share:.0%}": row for share, row in best.items()}
+    print(json.dumps({"bench": "constrained", "model": args.model, "batch": args.batch, **ratios, "rows": rows}))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizer", type=Path, required=True, help="a folder with tokenizer.json")
+    parser.add_argument("--model", default="qwen3-0.6b", choices=sorted(SHAPES))
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kv-gib", type=int, default=4)
+    parser.add_argument("--min-forced-run", type=int, default=3)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

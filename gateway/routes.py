@@ -121,13 +121,13 @@ async def detokenize(service: Service, exchange: Exchange) -> None:
     await exchange.respond(200, dumps({"prompt": prompt}))
 
 
-# Looking this many up takes some milliseconds.
-_INLINE_TOKENS = 20_000
 async def refuse_conversations(service: Service, exchange: Exchange) -> None:
     message = "Conversations are not kept here: send previous_response_id with the next response, or all items again."
     raise NotFound(message, code="conversations_not_supported")
 
 
+# Looking this many up takes some milliseconds.
+_INLINE_TOKENS = 20_000
 _PROTOCOLS = (COMPLETIONS, ANTHROPIC_MESSAGES)
 
 _MODEL_PREFIX = "/v1/models/"

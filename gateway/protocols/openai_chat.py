@@ -33,9 +33,9 @@ from gateway.protocols.sampling import (
 from gateway.protocols.unforced import FORCED_CALL, forced_format
 from gateway.types import (
     FREE_TEXT,
-    OutputFormat,
     ChatTurn,
     NamedTool,
+    OutputFormat,
     ReasoningField,
     TokenLogprob,
     ToolChoice,

@@ -46,11 +46,14 @@ def responses_format(fields: Fields) -> tuple[OutputFormat, str]:
 def messages_format(fields: Fields) -> tuple[OutputFormat, str]:
     """Raises InvalidRequest. `output_format` is the older name."""
     config = fields.object("output_config") or Fields({}, "output_config")
+    found = []
     for holder, name in ((config, "format"), (fields, "output_format")):
         given = holder.object(name)
         if given is not None:
-            return _format(given, given, _ANTHROPIC), holder.path(name)
-    return FREE_TEXT, "output_config.format"
+            found.append((_format(given, given, _ANTHROPIC), holder.path(name)))
+    if len(found) == 2 and found[0][0] != found[1][0]:
+        raise InvalidRequest(found[1][1], f"{found[1][1]} and {found[0][1]} differ: send one.")
+    return found[0] if found else (FREE_TEXT, "output_config.format")
 
 
 def structured_format(fields: Fields) -> tuple[OutputFormat, str]:

@@ -42,6 +42,11 @@ def test_a_schema_stands_where_each_api_has_it():
     assert messages({"type": "json_schema", "schema": SCHEMA}) == wanted
     older = {"output_format": {"type": "json_schema", "schema": SCHEMA}}
     assert messages_format(Fields(older)) == (wanted, "output_format")
+    both = older | {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}
+    assert messages_format(Fields(both)) == (wanted, "output_config.format")
+    both["output_config"]["format"]["schema"] = {}
+    with pytest.raises(InvalidRequest, match="differ"):
+        messages_format(Fields(both))
 
 
 @pytest.mark.parametrize(

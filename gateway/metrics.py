@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from gateway.errors import GatewayError
 from gateway.types import ChunksEnd, EngineStats, Piece, TurnEvent, TurnText, Usage
-from stream_parser.events import Finish, ToolCallEnd
+from stream_parser.events import Finish, ToolCallEnd, ToolCallStart
 
 _LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 240.0)
 
@@ -50,6 +50,8 @@ class Metrics:
         self.time_to_first_token = Histogram()
         self.inter_token_latency = Histogram()
         self.turn_latency = Histogram()
+        self.time_to_first_tool_call = Histogram()
+        self.time_to_complete_tool_call = Histogram()
         self.num_live_turns = 0
         self.num_open_streams: Counter[str] = Counter()
         self.num_prompt_tokens = 0
@@ -87,6 +89,7 @@ class TurnMeter:
         self._started_s = clock()
         self._last_piece_s: dict[int, float] = {}
         self._num_tokens = 0
+        self._has_called = False
         metrics.num_live_turns += 1
 
     def piece(self, piece: Piece) -> None:
@@ -107,8 +110,14 @@ class TurnMeter:
         if isinstance(item, TurnText):
             if item.finish_reason is not None:
                 self._metrics.num_choices_by_reason[item.finish_reason] += 1
+        elif isinstance(item.event, ToolCallStart):
+            if not self._has_called:
+                self._has_called = True
+                self._metrics.time_to_first_tool_call.observe(self._clock() - self._started_s)
         elif isinstance(item.event, ToolCallEnd):
             self._metrics.num_tool_calls_by_outcome[item.event.outcome] += 1
+            if item.event.index == 0:
+                self._metrics.time_to_complete_tool_call.observe(self._clock() - self._started_s)
         elif isinstance(item.event, Finish):
             self._metrics.num_choices_by_reason[item.event.reason] += 1
 
@@ -161,6 +170,9 @@ def _turn_families(metrics: Metrics) -> Iterator[Metric]:
     yield responses
     yield metrics.time_to_first_token.family("headrace_time_to_first_token_seconds", "From request to first token.")
     yield metrics.inter_token_latency.family("headrace_inter_token_latency_seconds", "From a token to its next.")
+    first_call, whole_call = metrics.time_to_first_tool_call, metrics.time_to_complete_tool_call
+    yield first_call.family("headrace_time_to_first_tool_call_seconds", "From request to a turn's first call's name.")
+    yield whole_call.family("headrace_time_to_complete_tool_call_seconds", "From request to the end of that call.")
     yield metrics.turn_latency.family("headrace_e2e_request_latency_seconds", "From request to last token.")
 
 

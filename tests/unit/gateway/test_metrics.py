@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.errors import EngineDown
 from gateway.metrics import Histogram, Metrics
 from gateway.types import EngineStats, TextPiece, TurnEvent, TurnText, Usage
-from stream_parser.events import Finish, ToolCallEnd
+from stream_parser.events import Finish, ToolCallEnd, ToolCallStart
 
 
 class Clock:
@@ -67,6 +67,23 @@ def test_choices_are_timed_apart_and_the_first_token_once():
     found = samples(metrics)
     assert found["headrace_time_to_first_token_seconds_count"] == 1
     assert abs(found["headrace_inter_token_latency_seconds_sum"] - 0.04) < 1e-9
+
+
+def test_the_first_call_of_a_turn_is_timed_to_its_name_and_to_its_end():
+    clock = Clock()
+    metrics = Metrics(clock, lambda: None)
+    meter = metrics.meter()
+    for gap_s, event in (
+        (0.2, ToolCallStart(0, "call_0", "f")), (0.3, ToolCallEnd(0, "{}", "ok")),
+        (1.0, ToolCallStart(1, "call_1", "f")), (1.0, ToolCallEnd(1, "{}", "ok")),
+    ):  # fmt: skip
+        clock.now_s += gap_s
+        meter.item(TurnEvent(0, event))
+    found = samples(metrics)
+    assert found["headrace_time_to_first_tool_call_seconds_count"] == 1
+    assert abs(found["headrace_time_to_first_tool_call_seconds_sum"] - 0.2) < 1e-9
+    assert found["headrace_time_to_complete_tool_call_seconds_count"] == 1
+    assert abs(found["headrace_time_to_complete_tool_call_seconds_sum"] - 0.5) < 1e-9
 
 
 def test_ends_calls_failures_and_streams_are_counted_by_kind():

@@ -74,8 +74,8 @@ def test_the_first_call_of_a_turn_is_timed_to_its_name_and_to_its_end():
     metrics = Metrics(clock, lambda: None)
     meter = metrics.meter()
     for gap_s, event in (
-        (0.2, ToolCallStart(0, "call_0", "f")), (0.3, ToolCallEnd(0, "{}", "ok")),
-        (1.0, ToolCallStart(1, "call_1", "f")), (1.0, ToolCallEnd(1, "{}", "ok")),
+        (0.2, ToolCallStart(0, "call_0", "f")), (0.3, ToolCallEnd(0, "{}", "ok", "")),
+        (1.0, ToolCallStart(1, "call_1", "f")), (1.0, ToolCallEnd(1, "{}", "ok", "")),
     ):  # fmt: skip
         clock.now_s += gap_s
         meter.item(TurnEvent(0, event))

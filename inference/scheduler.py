@@ -230,9 +230,10 @@ class Scheduler:
         sequence.row = self._free_rows.pop()
         sequence.num_planned = num_cached
         if sequence.num_cached_tokens is None:
-            sequence.num_cached_tokens = num_cached
+            # What is forced from the start may be cached as well, and is no part of the prompt.
+            sequence.num_cached_tokens = min(num_cached, sequence.num_prompt_tokens)
             self._num_prompt_tokens += sequence.num_prompt_tokens
-            self._num_cached_prompt_tokens += num_cached
+            self._num_cached_prompt_tokens += sequence.num_cached_tokens
         draft.new_rows.append(sequence.new_row())
         if sequence.matcher is not None:
             self._masks.post(sequence.row, 0, sequence.matcher)

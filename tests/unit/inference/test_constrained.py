@@ -61,6 +61,18 @@ def test_a_run_that_is_forced_from_the_start_is_read_with_the_prompt(model):
     assert engine.engine.stats().num_steps <= 2
 
 
+def test_what_is_forced_from_the_start_counts_as_no_part_of_the_prompt(model):
+    engine = local_engine(model)
+    for turn_id in ("a", "b"):
+        # Beside the prompt it fills blocks of its own, which the second turn finds.
+        forced = _matcher(1, length=80, forced_share=1.0)
+        engine.submit(turn_id, PROMPTS[0], matchers=[forced], temperature=0, max_tokens=75)
+        engine.run()
+    assert engine.chunks["b", 0][0].num_cached_tokens == len(PROMPTS[0])
+    stats = engine.engine.stats()
+    assert (stats.num_prompt_tokens, stats.num_cached_prompt_tokens) == (2 * len(PROMPTS[0]), len(PROMPTS[0]))
+
+
 def test_neighbours_of_a_constrained_turn_write_what_they_write_alone(model):
     options = {"temperature": 0.9, "seed": 5, "max_tokens": 30, "ignore_eos": True}
     alone = local_engine(model)

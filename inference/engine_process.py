@@ -24,10 +24,11 @@ from inference.errors import ModelLoadError
 from inference.grammar.compile import GrammarCompiler
 from inference.grammar.source import GrammarSource
 from inference.mask_ledger import TokenMatcher
+from inference.new_sequence import SchedulerLimits
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.prefix_index import PrefixIndex
 from inference.runner.loader import LoadedModel, load
-from inference.scheduler import Scheduler, SchedulerLimits
+from inference.scheduler import Scheduler
 from inference.submissions import Ready, Refused, Submissions
 from inference.types import EngineInfo, TokenChunk
 

@@ -10,33 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as AbstractSequence
-from dataclasses import dataclass
 from secrets import randbits
 
 from inference.mask_ledger import MaskJob, MaskLedger, TokenMatcher
+from inference.new_sequence import LONGEST_RUN, SchedulerLimits, new_sequence
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.block_table import BlockTable
 from inference.sequence import Sequence
-from inference.step import BlockWrite, ScheduledRow, StepPlan, StepResult
+from inference.step import BlockWrite, ScheduledRow, StepPlan, StepResult, TokenWrite
 from inference.step_draft import StepDraft
 from inference.types import EngineStats, TokenChunk, TokenLogprobs, TurnRequest
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerLimits:
-    """max_step_tokens bounds one step's tokens, prefill and decode together; max_rows the sequences running at once.
-
-    long_prompt_chunk: so many tokens at most of a prompt of more than long_prompt tokens in a step in which others
-    decode, for they wait for it. min_forced_run: so many forced tokens are worth a pass over all of them at once.
-    """
-
-    max_rows: int
-    max_step_tokens: int
-    max_model_len: int
-    eos_token_ids: tuple[int, ...]
-    long_prompt: int = 1024
-    long_prompt_chunk: int | None = None
-    min_forced_run: int = 2
 
 
 class Scheduler:
@@ -55,8 +38,9 @@ class Scheduler:
         self._running: list[Sequence] = []
         self._free_rows = list(range(limits.max_rows - 1, -1, -1))
         self._turns: dict[str, list[Sequence]] = {}
-        # Which sequences sample in each launched step, oldest first: apply() reads them back in plan order.
-        self._launched: deque[list[Sequence]] = deque()
+        # Which sequences sample in each launched step, and how many tokens, oldest first: apply() reads them back in
+        # plan order.
+        self._launched: deque[list[tuple[Sequence, int]]] = deque()
         self._masks = MaskLedger(limits.max_rows)
         self._num_steps = 0
         self._num_prompt_tokens = 0
@@ -64,6 +48,8 @@ class Scheduler:
         self._num_generated_tokens = 0
         self._num_preemptions = 0
         self._num_forced_tokens = 0
+        self._num_guessed_tokens = 0
+        self._num_right_guesses = 0
 
     @property
     def has_work(self) -> bool:
@@ -76,7 +62,9 @@ class Scheduler:
         """
         choices: list[Sequence] = []
         for choice in range(request.n):
-            sequence = self._sequence(request, choice, matchers[choice] if matchers else None)
+            table = BlockTable(self._pool, request.cache_salt)
+            matcher = matchers[choice] if matchers else None
+            sequence = new_sequence(request, choice, table, self._limits, self._noise_source, matcher)
             sequence.parent = choices[0] if choices else None
             # What must come first is read together with the prompt.
             sequence.take_first_forced()
@@ -105,9 +93,9 @@ class Scheduler:
             assert not plan.new_rows
             return None
 
-        sequences = [*draft.decode_sequences, *draft.prefill_sequences]
-        sampling = [sequence for sequence, row in zip(sequences, plan.rows, strict=True) if row.samples]
-        for sequence in sampling:
+        rows = zip(draft.sequences, plan.rows, strict=True)
+        sampling = [(sequence, row.num_samples) for sequence, row in rows if row.samples]
+        for sequence, _ in sampling:
             sequence.num_in_flight += 1
             if sequence.matcher is not None and sequence.row is not None:
                 self._masks.planned(sequence.row)
@@ -118,22 +106,38 @@ class Scheduler:
     def apply(self, result: StepResult) -> list[TokenChunk]:
         """Take in the tokens of the oldest launched step; returns one chunk for each sequence that is still wanted."""
         chunks = []
-        sampling = self._launched.popleft()
-        for sequence, token_id, logprobs in zip(sampling, result.token_ids, result.logprobs, strict=True):
+        first = 0
+        for sequence, count in self._launched.popleft():
+            token_ids = result.token_ids[first : first + count]
+            logprobs = result.logprobs[first]
+            first += count
             if sequence.num_void:
                 sequence.num_void -= 1
                 continue
             sequence.num_in_flight -= 1
             if sequence.finish_reason is not None:
                 continue  # the surplus token of a stop or cancel that was noticed after this step was launched
+            chunks.append(self._taken_in(sequence, token_ids, logprobs))
+        return chunks
+
+    def _taken_in(
+        self, sequence: Sequence, token_ids: AbstractSequence[int], logprobs: TokenLogprobs | None
+    ) -> TokenChunk:
+        if sequence.guess:
+            self._num_guessed_tokens += len(sequence.guess)
+            token_ids = sequence.take_verified(token_ids)
+            self._num_right_guesses += len(token_ids) - 1
+        error = None
+        for token_id in token_ids:
             error = sequence.take_in(token_id)
             if error is None:
                 sequence.take_forced(self._limits.min_forced_run)
             self._finish_if_done(sequence, token_id, error)
-            if sequence.matcher is not None and sequence.row is not None:
-                self._masks.post(sequence.row, sequence.num_in_flight, sequence.matcher)
-            chunks.append(self._chunk_of_output(sequence, logprobs, error))
-        return chunks
+            if sequence.finish_reason is not None:
+                break
+        if sequence.matcher is not None and sequence.row is not None:
+            self._masks.post(sequence.row, sequence.num_in_flight, sequence.matcher)
+        return self._chunk_of_output(sequence, logprobs, error)
 
     def _chunk_of_output(self, sequence: Sequence, logprobs: TokenLogprobs | None, error: str | None) -> TokenChunk:
         token_ids, sequence.unsent = tuple(sequence.unsent), []
@@ -169,6 +173,8 @@ class Scheduler:
             num_generated_tokens=self._num_generated_tokens,
             num_preemptions=self._num_preemptions,
             num_forced_tokens=self._num_forced_tokens,
+            num_guessed_tokens=self._num_guessed_tokens,
+            num_right_guesses=self._num_right_guesses,
         )
 
     # Planning, in order of precedence: turns that already speak, prompts half read, then newcomers.
@@ -180,8 +186,28 @@ class Scheduler:
             # The check of `row` skips a sequence that an earlier one of this loop has preempted.
             if sequence.row is None or not sequence.is_decoding or not sequence.may_grow:
                 continue
+            guess = sequence.next_guess()
+            if guess and sequence.num_in_flight:
+                continue  # its guess begins behind a token that is not known yet
+            if guess and self._verify(draft, sequence, guess):
+                continue
             if self._make_room(draft, sequence, sequence.num_planned + 1):
                 self._schedule(draft, sequence, 1)
+
+    def _verify(self, draft: StepDraft, sequence: Sequence, guess: tuple[int, ...]) -> bool:
+        """Compute a guess behind the last known token, if there is room; the tokens after each are drawn."""
+        count = 1 + len(guess)
+        if count > draft.tokens_left or not self._grow(draft, sequence, sequence.num_planned + count):
+            return False
+        assert sequence.row is not None
+        draft.token_writes.append(TokenWrite(sequence.row, len(sequence.token_ids), guess))
+        draft.runs.append(ScheduledRow(sequence.row, sequence.num_planned, count, samples=True, verifies=True))
+        draft.run_sequences.append(sequence)
+        draft.tokens_left -= count
+        sequence.guess = guess
+        sequence.num_planned += count
+        sequence.table.record_full_blocks(sequence.token_ids, len(sequence.token_ids))
+        return True
 
     def _plan_running_prefills(self, draft: StepDraft) -> None:
         for sequence in list(self._running):
@@ -256,8 +282,17 @@ class Scheduler:
         draft.token_writes += sequence.token_writes()
         samples = sequence.num_to_compute == count
         row = ScheduledRow(sequence.row, sequence.num_planned, count, samples)
-        (draft.decodes if decodes else draft.prefills).append(row)
-        (draft.decode_sequences if decodes else draft.prefill_sequences).append(sequence)
+        # What was forced is computed as it would have been one by one; a prompt, or a long run, as a prompt is.
+        is_run = not decodes and sequence.num_planned >= sequence.num_prompt_tokens and count <= LONGEST_RUN
+        if decodes:
+            draft.decodes.append(row)
+            draft.decode_sequences.append(sequence)
+        elif is_run:
+            draft.runs.append(row)
+            draft.run_sequences.append(sequence)
+        else:
+            draft.prefills.append(row)
+            draft.prefill_sequences.append(sequence)
         draft.tokens_left -= count
         sequence.num_planned += count
         sequence.table.record_full_blocks(sequence.token_ids, min(sequence.num_planned, len(sequence.token_ids)))
@@ -294,7 +329,7 @@ class Scheduler:
         """Grow a decoding sequence, at the cost of the youngest ones if need be; False if it had to go itself."""
         while not self._grow(draft, sequence, num_tokens):
             victim = next(
-                candidate for candidate in reversed(self._running) if candidate not in draft.decode_sequences
+                candidate for candidate in reversed(self._running) if candidate not in draft.sequences
             )
             self._preempt(victim)
             if victim is sequence:
@@ -347,22 +382,3 @@ class Scheduler:
         self._free_rows.append(sequence.row)
         sequence.row = None
         self._running.remove(sequence)
-
-    def _sequence(self, request: TurnRequest, choice: int, matcher: TokenMatcher | None) -> Sequence:
-        params = request.params
-        room = self._limits.max_model_len - len(request.prompt_token_ids)
-        ends = params.stop_token_ids if params.ignore_eos else (*params.stop_token_ids, *self._limits.eos_token_ids)
-        # Each choice of a seeded turn draws its own noise, and the same one every time.
-        noise_key = self._noise_source() if params.seed is None else (params.seed * 1_000_003 + choice) & (2**63 - 1)
-        return Sequence(
-            turn_id=request.turn_id,
-            choice=choice,
-            prompt=request.prompt_token_ids,
-            params=params,
-            table=BlockTable(self._pool, request.cache_salt),
-            noise_key=noise_key,
-            end_token_ids=tuple(dict.fromkeys(ends)),
-            max_total_tokens=len(request.prompt_token_ids)
-            + min(room, params.max_tokens if params.max_tokens is not None else room),
-            matcher=matcher,
-        )

@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from inference.mask_ledger import TokenMatcher
 from inference.paged_kv.block_table import BlockTable
+from inference.prompt_lookup import PromptLookup
 from inference.step import NewRow, TokenWrite
 from inference.types import FinishReason, SamplingParams
 
@@ -22,6 +23,7 @@ class Sequence:
     unsent: generated tokens that no chunk has told yet. has_spoken: a chunk has told some.
     num_forced: those of `unsent` that were never sampled.
     matcher: what its tokens are held to, if anything.
+    lookup: guesses its tokens, if it may. guess: those that a launched step verifies.
     has_ended_itself: its last token is an end token.
     chunk_limit: how many tokens of its prompt a step takes while others decode, if that is bounded.
     row: its slot in the runner while it runs, else None.
@@ -48,6 +50,8 @@ class Sequence:
         self.has_spoken = False
         self.num_forced = 0
         self.matcher = matcher
+        self.lookup: PromptLookup | None = None
+        self.guess: tuple[int, ...] = ()
         self.chunk_limit: int | None = None
         self.num_cached_tokens: int | None = None
         self.row: int | None = None
@@ -77,6 +81,27 @@ class Sequence:
     def may_grow(self) -> bool:
         """Whether another token may still be sampled after those in flight."""
         return self.num_tokens_with_in_flight < self.max_total_tokens
+
+    def next_guess(self) -> tuple[int, ...]:
+        """What may come after the known tokens; the first token after a guess is sampled, and needs room too."""
+        if self.lookup is None:
+            return ()
+        return self.lookup.guess(self.max_total_tokens - len(self.token_ids) - 1)
+
+    def take_verified(self, token_ids: AbstractSequence[int]) -> AbstractSequence[int]:
+        """The step drew these after its last known token and after each guessed one: those that count.
+
+        A token counts if all before it were guessed right. What was computed for wrong ones is computed again.
+        """
+        guess, self.guess = self.guess, ()
+        num_right = 0
+        while num_right < len(guess) and token_ids[num_right] == guess[num_right]:
+            num_right += 1
+        assert self.lookup is not None
+        self.lookup.learn(len(guess), num_right)
+        if self.row is not None:
+            self.num_planned = len(self.token_ids) + num_right
+        return token_ids[: num_right + 1]
 
     def take_in(self, token_id: int) -> str | None:
         """A sampled token has arrived; returns what is wrong with it, if the matcher does not go on with it."""

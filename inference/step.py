@@ -49,23 +49,33 @@ class BlockWrite:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRow:
-    """The step computes tokens [start, start + num_tokens) of the row; with `samples` it draws the token after them."""
+    """The step computes tokens [start, start + num_tokens) of the row; with `samples` it draws the token after them.
+
+    verifies: it draws the token after each of them, for all but the first are guesses.
+    """
 
     row: int
     start: int
     num_tokens: int
     samples: bool
+    verifies: bool = False
+
+    @property
+    def num_samples(self) -> int:
+        return self.num_tokens if self.verifies else int(self.samples)
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One forward pass. `rows`: decodes (one token each) first, then prefill chunks; no row occurs twice.
+    """One forward pass. `rows`: decodes (one token each) first, then short runs of known or guessed tokens that are
+    computed as if they were decoded one by one, `num_stepped` in all, then prefill chunks; no row occurs twice.
 
     Applied in this order: block_copies (source, copy), new_rows, token_writes, block_writes, then the pass.
     """
 
     rows: tuple[ScheduledRow, ...]
     num_decodes: int
+    num_stepped: int
     new_rows: tuple[NewRow, ...] = ()
     token_writes: tuple[TokenWrite, ...] = ()
     block_writes: tuple[BlockWrite, ...] = ()
@@ -78,7 +88,7 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The tokens drawn, one for each row with `samples`, in the plan's order; logprobs are None where not asked."""
+    """The tokens drawn, num_samples a row, in the plan's order; logprobs are None where not asked."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs | None, ...]

@@ -106,7 +106,8 @@ class EngineInfo:
 class EngineStats:
     """A snapshot after a step. Counters grow over the engine's life; the rest is now.
 
-    num_forced_tokens: generated tokens that were known without a pass of their own. num_masks, mask_s: masks of
+    num_forced_tokens: generated tokens that were known without a pass of their own. num_guessed_tokens,
+    num_right_guesses: guessed from a turn's history, and those that held. num_masks, mask_s: masks of
     constrained rows that were computed, and the time it took in all.
     num_blocks_in_use counts blocks that a live turn holds; num_blocks_cached those kept for reuse only.
     """
@@ -122,6 +123,8 @@ class EngineStats:
     num_generated_tokens: int = 0
     num_preemptions: int = 0
     num_forced_tokens: int = 0
+    num_guessed_tokens: int = 0
+    num_right_guesses: int = 0
     num_masks: int = 0
     mask_s: float = 0.0
     last_step_s: float = 0.0

@@ -127,18 +127,11 @@ class CudaRunner:
 
         Prompts are prefilled whatever room there is, so that their bits do not depend on who else runs.
         """
-        stepped, chunks = list(plan.rows[: plan.num_decodes]), []
+        stepped, chunks = list(plan.rows[: plan.num_decodes]), list(plan.rows[plan.num_stepped :])
         room = min(MAX_ROWS, max(self._graphs)) - plan.num_decodes
-
-        def num_prompt_tokens(row: int) -> int:
-            sampling = entering.get(row) or self.rows.sampling[row]
-            assert sampling is not None
-            return sampling.num_prompt_tokens
-
-        entering = {new.row: new for new in plan.new_rows}
-        for row in plan.rows[plan.num_decodes :]:
-            fits = row.num_tokens <= min(room, _ENTRY_TOKENS) and row.num_tokens * row.start <= _ENTRY_KEYS
-            if fits and row.start >= num_prompt_tokens(row.row):
+        for row in plan.rows[plan.num_decodes : plan.num_stepped]:
+            assert not row.verifies, "guesses are not verified here yet"
+            if row.num_tokens <= min(room, _ENTRY_TOKENS) and row.num_tokens * row.start <= _ENTRY_KEYS:
                 stepped.append(row)
                 room -= row.num_tokens
             else:

@@ -81,22 +81,23 @@ def prepare(plan: StepPlan, rows: RequestRows, block_size: int) -> StepInputs:
     positions = torch.arange(plan.num_tokens) - (ends - lengths - starts).repeat_interleave(lengths)
     blocks = rows.block_table[token_rows, positions // block_size]
 
-    sampling = [index for index, row in enumerate(plan.rows) if row.samples]
+    # Each sample: its row, and how many of the row's tokens come after the one that it follows.
+    samples = [(index, left) for index, row in enumerate(plan.rows) for left in reversed(range(row.num_samples))]
     return StepInputs(
         input_ids=rows.token_ids[token_rows, positions],
         positions=positions,
         slots=blocks * block_size + positions % block_size,
-        sample_at=ends[sampling] - 1,
-        sample_rows=[plan.rows[index].row for index in sampling],
-        sample_positions=[plan.rows[index].start + plan.rows[index].num_tokens for index in sampling],
-        spans=_decode_spans(plan, rows, block_size) + _prefill_spans(plan, rows, block_size),
+        sample_at=ends[[index for index, _ in samples]] - 1 - torch.tensor([left for _, left in samples]).long(),
+        sample_rows=[plan.rows[index].row for index, _ in samples],
+        sample_positions=[plan.rows[index].start + plan.rows[index].num_tokens - left for index, left in samples],
+        spans=_stepped_spans(plan, rows, block_size) + _prefill_spans(plan, rows, block_size),
     )
 
 
 def _prefill_spans(plan: StepPlan, rows: RequestRows, block_size: int) -> list[Span]:
     spans = []
-    first = plan.num_decodes
-    for row in plan.rows[plan.num_decodes :]:
+    first = sum(row.num_tokens for row in plan.rows[: plan.num_stepped])
+    for row in plan.rows[plan.num_stepped :]:
         start, end = row.start, row.start + row.num_tokens
         while start < end:
             block = start // block_size
@@ -112,20 +113,25 @@ def _prefill_spans(plan: StepPlan, rows: RequestRows, block_size: int) -> list[S
     return spans
 
 
-def _decode_spans(plan: StepPlan, rows: RequestRows, block_size: int) -> list[Span]:
-    """Neighbours of equal rounded length share a span; the scheduler need not sort them."""
+def _stepped_spans(plan: StepPlan, rows: RequestRows, block_size: int) -> list[Span]:
+    """Tokens that are computed one by one. Neighbours of equal rounded length share a span; the scheduler need not
+    sort them."""
     spans = []
-    decodes = plan.rows[: plan.num_decodes]
+    stepped = [
+        (row.row, position)
+        for row in plan.rows[: plan.num_stepped]
+        for position in range(row.start, row.start + row.num_tokens)
+    ]
     unit = max(_DECODE_KV_TOKENS, block_size)
-    for rounded, run in groupby(enumerate(decodes), key=lambda item: item[1].start // unit):
+    for rounded, run in groupby(enumerate(stepped), key=lambda item: item[1][1] // unit):
         members = list(run)
         kv_len = (rounded + 1) * unit
-        row_ids = torch.tensor([row.row for _, row in members])
+        row_ids = torch.tensor([row for _, (row, _) in members])
         spans.append(
             Span(
                 first=members[0][0], num_rows=len(members), num_queries=1, kv_len=kv_len,
                 block_ids=rows.block_table[row_ids, : kv_len // block_size].reshape(-1),
-                query_positions=torch.tensor([[row.start] for _, row in members]),
+                query_positions=torch.tensor([[position] for _, (_, position) in members]),
             )
         )
     return spans

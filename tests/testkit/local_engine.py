@@ -11,10 +11,11 @@ from typing import Any
 from inference.config import EngineConfig
 from inference.engine import Engine
 from inference.mask_ledger import TokenMatcher
+from inference.new_sequence import SchedulerLimits
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.prefix_index import PrefixIndex
 from inference.runner.loader import LoadedModel, load
-from inference.scheduler import Scheduler, SchedulerLimits
+from inference.scheduler import Scheduler
 from inference.types import SamplingParams, TokenChunk, TurnRequest
 
 

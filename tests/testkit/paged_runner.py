@@ -64,6 +64,8 @@ class PagedRunner:
         for new in plan.new_rows:
             self._tokens[new.row] = list(new.token_ids)
             self._tables[new.row] = []
+        for known in plan.token_writes:
+            self._tokens[known.row][known.start :] = known.token_ids
         for write in plan.block_writes:
             table = self._tables[write.row]
             assert write.start <= len(table), "a gap in the block table"
@@ -71,7 +73,7 @@ class PagedRunner:
         assert len({row.row for row in plan.rows}) == len(plan.rows), "a row occurs twice in a step"
         for row in plan.rows:
             self._write(row)
-        drawn = tuple(self._sample(row) for row in plan.rows if row.samples)
+        drawn = tuple(token for row in plan.rows for token in self._samples(row))
         logprobs: tuple[TokenLogprobs | None, ...] = (None,) * len(drawn)
         return _Handle(StepResult(drawn, logprobs))
 
@@ -81,11 +83,12 @@ class PagedRunner:
             block = self._blocks[table[position // self.block_size]]
             block[position % self.block_size] = self._tokens[row.row][position]
 
-    def _sample(self, row: ScheduledRow) -> int:
-        end = row.start + row.num_tokens
-        table = self._tables[row.row]
-        history = [self._blocks[table[p // self.block_size]][p % self.block_size] for p in range(end)]
-        token = next_token(history, self.vocab_size)
-        tokens = self._tokens[row.row]
-        tokens[end:] = [token]
-        return token
+    def _samples(self, row: ScheduledRow) -> list[int]:
+        drawn = []
+        for end in range(row.start + row.num_tokens - row.num_samples + 1, row.start + row.num_tokens + 1):
+            table = self._tables[row.row]
+            history = [self._blocks[table[p // self.block_size]][p % self.block_size] for p in range(end)]
+            drawn.append(next_token(history, self.vocab_size))
+            tokens = self._tokens[row.row]
+            tokens[end : end + 1] = drawn[-1:]
+        return drawn

@@ -6,9 +6,10 @@ from collections import defaultdict
 import pytest
 
 from inference.engine import Engine
+from inference.new_sequence import SchedulerLimits
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.prefix_index import PrefixIndex
-from inference.scheduler import Scheduler, SchedulerLimits
+from inference.scheduler import Scheduler
 from inference.types import SamplingParams, TurnRequest
 from tests.testkit.paged_runner import PagedRunner, expected_output
 

@@ -48,7 +48,7 @@ def test_mixed_decodes_and_prefills_equal_the_reference(seed, window, soft_cap):
     backend = TorchAttention(pool)
 
     def run(scheduled, num_decodes, **changes):
-        plan = StepPlan(rows=tuple(scheduled), num_decodes=num_decodes, **changes)
+        plan = StepPlan(rows=tuple(scheduled), num_decodes=num_decodes, num_stepped=num_decodes, **changes)
         rows.apply(plan)
         step = prepare(plan, rows, BLOCK)
         query = torch.randn(plan.num_tokens, HEADS, DIM)

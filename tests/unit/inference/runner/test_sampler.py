@@ -17,7 +17,7 @@ def _rows(*params, prompt=(1, 2, 3), end=(9,), keys=None):
         NewRow(row, prompt, len(prompt), one, keys[row] if keys else row + 17, len(prompt) + one.min_tokens, end)
         for row, one in enumerate(params)
     )
-    rows.apply(StepPlan(rows=(), num_decodes=0, new_rows=new))
+    rows.apply(StepPlan(rows=(), num_decodes=0, num_stepped=0, new_rows=new))
     return rows
 
 

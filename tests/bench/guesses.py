@@ -1,0 +1,88 @@
+"""Guessing from a turn's own history: passes and time with and without, where an answer copies and where it never does.
+
+A bundled model on the CPU, one stream, greedy where it copies, hot where it does not. The texts must be the same.
+Prints a table and, last, one JSON line.
+
+    python tests/bench/guesses.py [--model qwen2.5-coder-0.5b] [--dtype int8] [--most 8] [--tokens 160] [--rounds 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from inference.models import resolve
+from inference.tokenizer import CheckpointTokenizer
+from tests.testkit.local_engine import loaded, local_engine
+
+TEXT = """def area(shape):
+    if shape.kind == "circle":
+        return 3.14159 * shape.radius ** 2
+    if shape.kind == "square":
+        return shape.side ** 2
+    if shape.kind == "rectangle":
+        return shape.width * shape.height
+    raise ValueError("unknown shape: " + shape.kind)
+"""
+COPY = f"Repeat this program word for word, and write nothing else:\n\n{TEXT}"
+TELL = "Tell a story about a lighthouse."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="qwen2.5-coder-0.5b", help="a bundled model; the smallest copies badly")
+    parser.add_argument("--dtype", default="int8")
+    parser.add_argument("--most", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=160)
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
+    folder = resolve(args.model).folder
+    tokenizer = CheckpointTokenizer.from_folder(folder)
+    rows = []
+    with loaded(folder, dtype=args.dtype, kv_bytes=256 << 20) as model:
+        for name, text, sampling in (("copies", COPY, {"temperature": 0.0}), ("tells", TELL, {"temperature": 1.2})):
+            prompt = tokenizer.encode(tokenizer.render_chat([{"role": "user", "content": text}]))
+            # The first run of each warms the prefix cache, so that only decoding is compared.
+            runs: dict[int, list[tuple[list[int], float, int, int, int]]] = {0: [], args.most: []}
+            for _ in range(args.rounds + 1):
+                for most in runs:
+                    runs[most].append(_run(model, prompt, most, args.tokens, sampling))
+            rows.append(_row(name, runs[0][1:], runs[args.most][1:]))
+    print(f"{'workload':<10}{'tokens':>8}{'passes':>8}{'with':>7}{'s':>8}{'with':>8}{'guessed':>9}{'right':>7}  same")
+    for row in rows:
+        print(
+            f"{row['workload']:<10}{row['tokens']:>8}{row['passes']:>8}{row['passes_with']:>7}{row['s']:>8.2f}"
+            f"{row['s_with']:>8.2f}{row['guessed']:>9}{row['right']:>7}  {row['same']}"
+        )
+    print(json.dumps({"bench": "guesses", "model": args.model, "dtype": args.dtype, "most": args.most, "rows": rows}))
+
+
+def _run(model, prompt: list[int], most: int, tokens: int, sampling: dict[str, float]):  # type: ignore[no-untyped-def]
+    engine = local_engine(model, max_step_tokens=256, max_guess=most)
+    engine.submit("a", prompt, max_tokens=tokens, ignore_eos=True, seed=4, **sampling)
+    while ("a", 0) not in engine.chunks:
+        engine.step()
+    first = engine.engine.stats().num_steps
+    started = time.perf_counter()
+    engine.run()
+    stats = engine.engine.stats()
+    passed_s = time.perf_counter() - started
+    return engine.tokens("a"), passed_s, stats.num_steps - first, stats.num_guessed_tokens, stats.num_right_guesses
+
+
+def _row(name: str, without, with_guesses) -> dict[str, object]:  # type: ignore[no-untyped-def]
+    plain, guessing = (min(runs, key=lambda run: run[1]) for runs in (without, with_guesses))
+    return {
+        "workload": name, "tokens": len(plain[0]), "passes": plain[2], "passes_with": guessing[2], "s": plain[1],
+        "s_with": guessing[1], "faster": plain[1] / guessing[1], "guessed": guessing[3], "right": guessing[4],
+        "same": plain[0] == guessing[0],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -192,6 +192,8 @@ def _engine_families(stats: EngineStats) -> Iterator[Metric]:
     yield _counter(
         "num_forced_tokens", "Generated tokens that were known without a pass of their own.", stats.num_forced_tokens
     )
+    yield _counter("num_guessed_tokens", "Tokens guessed from a turn's own history.", stats.num_guessed_tokens)
+    yield _counter("num_right_guesses", "Of these, those that held.", stats.num_right_guesses)
     yield _counter("num_masks", "Masks computed for turns that are held to a grammar.", stats.num_masks)
     yield _counter("mask_seconds", "Time that computing masks took, beside the forward passes.", stats.mask_s)
     yield _counter("num_preemptions", "Turns set back for lack of KV blocks.", stats.num_preemptions)

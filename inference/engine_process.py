@@ -146,6 +146,7 @@ def _engine(config: EngineConfig, model: LoadedModel) -> Engine:
         # A pass over a few prompt tokens costs a CUDA device little more than one decode step.
         long_prompt_chunk=128 if config.device == "cuda" else None,
         min_forced_run=3 if config.device == "cuda" else 2,
+        max_guess=0 if config.device == "cuda" else 8,  # a guess is not verified on CUDA yet
     )
     return Engine(Scheduler(pool, limits), model.runner)
 

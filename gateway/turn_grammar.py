@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.errors import InvalidRequest
+from gateway.protocols.output_format import schema_path
 from gateway.types import ChatTurn, EngineInfo, NamedTool, Turn
 from inference.grammar.errors import GrammarError
 from inference.grammar.policy import FREE_TEXT, CallPolicy, Tool
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # Raw prompts: no calls, no reasoning.
 _PLAIN = Dialect(name="plain", families=(), syntax="")
 _CHECK_S = 5.0
+# What grammars call the place of an answer's schema.
+_SCHEMA_OF_FORMAT = "response_format.schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class TurnGrammars:
                 reader.compiler.check(source, _CHECK_S)
             return source
         except GrammarError as error:
-            path = error.path.replace("response_format", turn.output_field, 1)
+            path = error.path.replace(_SCHEMA_OF_FORMAT, schema_path(turn.output_field), 1)
             raise InvalidRequest(path or turn.output_field, str(error).replace(error.path, path, 1)) from error
 
     def _build(

@@ -72,6 +72,11 @@ def structured_format(fields: Fields) -> tuple[OutputFormat, str]:
     return FREE_TEXT, fields.path("structured_outputs")
 
 
+def schema_path(field: str) -> str:
+    """Where the schema of a format stands. `field`: what asks for the format."""
+    return _SCHEMA_PATHS.get(field, field)
+
+
 def _one_of(fields: Fields, output: OutputFormat, field: str) -> tuple[OutputFormat, str]:
     structured, structured_field = structured_format(fields)
     if structured == FREE_TEXT:
@@ -127,6 +132,13 @@ def _choice(holder: Fields, name: str) -> OutputFormat:
         raise InvalidRequest(path, f"{path} may have {_MAX_CHOICES} entries at most, got {len(options)}.")
     return Choice(tuple(options))
 
+
+_SCHEMA_PATHS = {
+    "response_format": "response_format.json_schema.schema",
+    "text.format": "text.format.schema",
+    "output_config.format": "output_config.format.schema",
+    "output_format": "output_format.schema",
+}
 
 _STRUCTURED: dict[str, Callable[[Fields, str], OutputFormat]] = {
     "json": _json,

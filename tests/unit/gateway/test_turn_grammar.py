@@ -28,6 +28,10 @@ def _tool(name="weather", parameters=CITY, **options):
     return {"type": "function", "function": {"name": name, "parameters": parameters, **options}}
 
 
+def _messages(**fields):
+    return decode_messages_request({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], **fields})
+
+
 TOOLS = [_tool(), _tool("ping", {"type": "object", "properties": {}})]
 
 
@@ -101,10 +105,7 @@ def test_strict_calls_keep_to_their_schemas_and_text_stays_free(info, takes, str
 
 def test_formats_hold_on_every_protocol(grammars, info, takes):
     schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": CITY}}
-    messages = decode_messages_request({
-        "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}],
-        "output_config": {"format": {"type": "json_schema", "schema": CITY}},
-    })  # fmt: skip
+    messages = _messages(output_config={"format": {"type": "json_schema", "schema": CITY}})
     raw = decode_completion({"prompt": "Hi", "structured_outputs": {"json": CITY}})
     for turn in (chat(response_format=schema), chat(structured_outputs={"json": CITY}), messages, raw):
         assert grammars.is_needed(turn)
@@ -136,7 +137,7 @@ def test_a_model_that_reasons_may_do_so_before_a_call_that_must_come_but_leaves_
     ("turn", "param", "words"),
     [
         (chat(response_format={"type": "json_schema", "json_schema": {"schema": {"$ref": "http://a/b"}}}),
-         "response_format.schema", "may only lead into this schema"),
+         "response_format.json_schema.schema", "may only lead into this schema"),
         (chat(structured_outputs={"regex": "(a"}), "structured_outputs", "regex"),
         (chat(tools=[_tool(parameters={"type": "object", "properties": {"a": {"pattern": "("}}})],
               tool_choice="required"), "tools[0].", "pattern"),
@@ -146,3 +147,22 @@ def test_what_cannot_be_constrained_is_the_clients_to_mend(grammars, info, turn,
     with pytest.raises(InvalidRequest, match=words) as caught:
         grammars.of(turn, info)
     assert caught.value.param.startswith(param)
+
+
+@pytest.mark.parametrize("make", [
+    lambda schema: (chat(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}),
+                    "response_format.json_schema.schema"),
+    lambda schema: (chat(structured_outputs={"json": schema}), "structured_outputs.json"),
+    lambda schema: (chat(guided_json=schema), "guided_json"),
+    lambda schema: (_messages(output_config={"format": {"type": "json_schema", "schema": schema}}),
+                    "output_config.format.schema"),
+    lambda schema: (_messages(output_format={"type": "json_schema", "schema": schema}), "output_format.schema"),
+    lambda schema: (decode_completion({"prompt": "Hi", "structured_outputs": {"json": schema}}),
+                    "structured_outputs.json"),
+])  # fmt: skip
+def test_a_refused_schema_is_named_by_the_field_that_it_came_in(grammars, info, make):
+    turn, field = make({"type": "object", "properties": {"a": {"type": "nothing"}}})
+    with pytest.raises(InvalidRequest) as caught:
+        grammars.of(turn, info)
+    assert caught.value.param == f"{field}.properties.a"
+    assert str(caught.value).startswith(f"{field}.properties.a: ")

@@ -6,10 +6,10 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 SERVE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types clients soak fuzz bench size clean
+.PHONY: help serve test lint types clients soak fuzz constrained bench size clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(VENV)/.server: pyproject.toml agents/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Headrace needs Python 3.11 or newer; set PYTHON=...") if sys.version_info < (3, 11) else None'
@@ -26,8 +26,9 @@ $(VENV)/.test: $(VENV)/.server
 serve: $(VENV)/.server  ## serve the default model on http://127.0.0.1:8000 (options: make serve SERVE='--port 9000')
 	$(BIN)/headrace serve $(SERVE)
 
-test: $(VENV)/.test  ## run the default tests
-	$(BIN)/python -m pytest
+TEST_WORKERS ?= 2
+test: $(VENV)/.test  ## run the default tests (TEST_WORKERS=2)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 lint: $(VENV)/.test  ## ruff on the whole tree
 	$(BIN)/ruff check .
@@ -44,6 +45,9 @@ soak: $(VENV)/.test  ## minutes of load, cancels and disconnects
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.test  ## throw random text at the parser (FUZZ_SECONDS=600)
 	$(BIN)/python -m tests.soak.fuzz_parser --seconds $(FUZZ_SECONDS)
+
+constrained: $(VENV)/.test  ## sample a thousand calls under their grammars, and count what is wrong (15 minutes)
+	$(BIN)/python -m tests.soak.constrained_calls
 
 bench: $(VENV)/.test  ## CPU speed against Transformers, and the parser's and the gateway's cost a token
 	$(BIN)/python tests/bench/cpu.py

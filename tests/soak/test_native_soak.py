@@ -71,7 +71,10 @@ async def test_clients_that_vanish_for_minutes_leave_memory_as_it_was():
                 await abuse.vanishing_clients(gateway, num_clients=200)
                 await asyncio.sleep(1.5)
         await gateway.settled()
-        assert gateway.app.streams.num_detached == 0
+        async with asyncio.timeout(10):
+            # The undisturbed client is cut off in mid-turn at the end, and may come back while its grace lasts.
+            while gateway.app.streams.num_detached:
+                await asyncio.sleep(0.05)
         assert rss() - before < 32 * MIB
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from llguidance import LLMatcher, LLParserLimits
@@ -20,6 +20,10 @@ from inference.grammar.source import GrammarSource
 from inference.grammar.vocabulary import Vocabulary
 
 _MAX_SOURCE_CHARS = 4_000_000
+# The library recurses once for each rule in a row, some 5 kB each, and optional members make a row of rules: with an
+# ordinary stack of 8 MB the whole process dies of 1,700. Reserved, not used, unless such a grammar comes.
+_STACK_BYTES = 128 << 20
+_stack_size_lock = threading.Lock()
 # What one grammar may cost: about 40 ms of lexer building, 70 ms a mask at worst, some 100 MB.
 _LIMITS = LLParserLimits(
     initial_lexer_fuel=2_000_000,
@@ -55,7 +59,7 @@ class GrammarCompiler:
         Raises GrammarError, or GrammarTooComplex past the limits; then the source is good for nothing.
         """
         try:
-            self._threads.submit(self._compiled, source).result(timeout_s)
+            self._in_thread(source).result(timeout_s)
         except TimeoutError:
             self._abandon_threads()
             message = f"the grammar takes longer than {timeout_s:g} s to compile. Simplify the schemas."
@@ -63,7 +67,8 @@ class GrammarCompiler:
 
     def matcher(self, source: GrammarSource) -> Matcher:
         """A matcher at the beginning. Microseconds for a source that was checked. Raises GrammarError."""
-        return Matcher(self._compiled(source))
+        compiled = self._cached(source)
+        return Matcher(compiled if compiled is not None else self._in_thread(source).result())
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -74,12 +79,26 @@ class GrammarCompiler:
             stuck, self._threads = self._threads, _new_threads(self._num_threads)
         stuck.shutdown(wait=False)
 
-    def _compiled(self, source: GrammarSource) -> CompiledSource:
+    def _in_thread(self, source: GrammarSource) -> Future[CompiledSource]:
+        with self._lock, _stack_size_lock:
+            former_bytes = threading.stack_size(_STACK_BYTES)
+            try:
+                return self._threads.submit(self._compiled, source)
+            finally:
+                threading.stack_size(former_bytes)
+
+    def _cached(self, source: GrammarSource) -> CompiledSource | None:
         with self._lock:
             found = self._cache.get(source)
-            if found is not None and not found.is_broken:
-                self._cache.move_to_end(source)
-                return found
+            if found is None or found.is_broken:
+                return None
+            self._cache.move_to_end(source)
+            return found
+
+    def _compiled(self, source: GrammarSource) -> CompiledSource:
+        found = self._cached(source)
+        if found is not None:
+            return found
         self._check_special_tokens(source)
         compiled = CompiledSource(self.vocabulary, source, self._prototype(source.lark) if source.lark else None)
         with self._lock:

@@ -75,6 +75,8 @@ def pattern_fault(pattern: str) -> str:
     except re.error:
         # JavaScript knows \p{…} and \u{…}, Python does not; the lexer will say.
         return "" if re.search(r"\\[pPuc]", pattern) else "is no regular expression"
+    except RecursionError:
+        return "is nested too deeply"
     return ""
 
 

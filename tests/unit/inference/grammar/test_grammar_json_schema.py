@@ -278,3 +278,9 @@ def test_recursion_ends_at_its_bound() -> None:
 def test_a_schema_that_grows_beyond_bounds_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises((GrammarTooComplex, UnsupportedKeyword)):
         schema_source(schema)
+
+
+@pytest.mark.parametrize("pattern", ["(" * 1500 + "a" + ")" * 1500, "^" + "(?:" * 700 + "a" + ")?" * 700 + "$"])
+def test_a_pattern_of_nothing_but_brackets_is_refused(pattern):
+    with pytest.raises(GrammarError, match="nested too deeply"):
+        schema_source({"type": "string", "pattern": pattern})

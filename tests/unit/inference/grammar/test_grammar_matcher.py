@@ -280,3 +280,16 @@ def test_a_member_order_other_than_the_schemas_is_refused() -> None:
     schema = {"type": "object", "properties": {"a": {}, "b": {}}}
     assert takes_value(schema, {"a": 1, "b": 2})
     assert not takes_value(schema, {"b": 2, "a": 1})
+
+
+def test_rules_in_a_long_row_are_compiled_without_the_end_of_the_process():
+    # The library recurses natively: without a stack of its own this is no exception but a segmentation fault.
+    members = {f"m{number}": {"type": "integer"} for number in range(1_999)}
+    source = schema_source({"type": "object", "properties": members, "additionalProperties": False})
+    own = GrammarCompiler(vocabulary())
+    for compile_it in (own.check, own.matcher):
+        compile_it(source)
+    own.close()
+    new = GrammarCompiler(vocabulary())
+    assert not new.matcher(source).error
+    new.close()

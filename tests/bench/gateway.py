@@ -6,7 +6,7 @@ CPU time a token of the serving process, less what the bare engine takes; memory
 line. Variants with commas are measured in turns, so that their ratio means something on a busy machine.
 
     python tests/bench/gateway.py [--sockets 8] [--socket-streams 500] [--event-streams 200] [--rate 50] [--seconds 60]
-                                  [--loop asyncio,uvloop] [--http httptools,h11] [--frames batch,single]
+                                  [--loop asyncio,uvloop] [--http served,httptools,h11] [--frames batch,single]
                                   [--interval-ms 1,2] [--rounds 1] [--profile]
 """
 
@@ -173,7 +173,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--loop", type=_words, default=["uvloop"])
-    parser.add_argument("--http", type=_words, default=["httptools"])
+    parser.add_argument("--http", type=_words, default=["served"], help="served: as `headrace serve` does")
     parser.add_argument("--frames", type=_words, default=["batch"])
     parser.add_argument("--interval-ms", type=_words, default=["1"], help="least time between a socket's writes")
     parser.add_argument("--rounds", type=int, default=1)

@@ -30,7 +30,7 @@ async def serve(options: dict[str, Any]) -> None:
     native_connection._WRITE_INTERVAL_S = float(options["interval_ms"]) / 1000
     app: Any = GatewayApp(PacedBackend(options["rate"]), config)
     server = GatewayServer(app, config)
-    if options["http"] is not None:
+    if options["http"] != "served":
         server.config.http = options["http"]
     if options["frames"] == "single":
         server.config.app = _without_batches(app)

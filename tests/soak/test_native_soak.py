@@ -113,7 +113,7 @@ async def test_a_stream_resumed_hundreds_of_times_loses_nothing():
 
 def test_under_load_no_token_is_lost_or_astray_and_memory_stays():
     args = argparse.Namespace(sockets=8, socket_streams=500, event_streams=200, rate=50.0, seconds=60.0, profile=False)
-    result = measure(args, {"loop": "uvloop", "http": "httptools", "frames": "batch", "interval_ms": "1"})
+    result = measure(args, {"loop": "uvloop", "http": "served", "frames": "batch", "interval_ms": "1"})
     assert (result.num_lost, result.faults) == (0, [])
     # The replay buffers of 500 turns fill up to 64 KiB each.
     assert result.rss_end_mib - result.rss_start_mib < 48

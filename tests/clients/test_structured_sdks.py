@@ -48,7 +48,7 @@ def test_openais_sdk_gets_the_calls_it_demands_and_parses_what_it_asks_for(run):
     assert {"get_weather": "GetWeather", "set_alarm": "SetAlarm"}[parsed["name"]] == parsed["type"]
     assert names(steps["chat streamed call"])
     assert "look-around" in steps["refused"]["message"]
-    assert steps["refused"]["param"] == "response_format.schema.properties.a"
+    assert steps["refused"]["param"] == "response_format.json_schema.schema.properties.a"
     assert "end" in steps
 
 

@@ -78,13 +78,13 @@ def main(url: str, model: str, temperature: str) -> None:
     options = {"model": model, "extra_body": {"temperature": float(temperature)}}
     question = [{"role": "user", "content": "Weather in Oslo, and wake me at seven."}]
     for name, choice in CHOICES.items():
-        limit = 300 if name != "none" else 24
+        limit = 3000 if name != "none" else 24  # up to 32 calls
         message = client.messages.create(
             messages=question, tools=TOOLS, tool_choice=choice, max_tokens=limit, **options
         )
         show(name, **blocks_of(message))
     with client.messages.stream(
-        messages=question, tools=TOOLS, tool_choice={"type": "any"}, max_tokens=300, **options
+        messages=question, tools=TOOLS, tool_choice={"type": "any"}, max_tokens=3000, **options
     ) as stream:
         show("streamed", **blocks_of(stream.get_final_message()))
 

@@ -70,7 +70,7 @@ def chat(client: openai.OpenAI, options: dict) -> None:
     question = [{"role": "user", "content": QUESTION}]
     for name, choice in CHOICES.items():
         completion = client.chat.completions.create(
-            messages=question, tools=TOOLS, tool_choice=choice, max_tokens=300 if name != "none" else 24, **options
+            messages=question, tools=TOOLS, tool_choice=choice, max_tokens=3000 if name != "none" else 24, **options
         )
         [answer] = completion.choices
         calls = answer.message.tool_calls or []
@@ -89,7 +89,7 @@ def chat(client: openai.OpenAI, options: dict) -> None:
 
 
 def streamed_chat(client: openai.OpenAI, options: dict) -> None:
-    asked = {"messages": [{"role": "user", "content": "Name a book."}], "max_tokens": 300, **options}
+    asked = {"messages": [{"role": "user", "content": "Name a book."}], "max_tokens": 3000, **options}
     with client.chat.completions.stream(response_format=Book, **asked) as stream:
         show("chat streamed", book=stream.get_final_completion().choices[0].message.parsed.model_dump())
     with client.chat.completions.stream(tools=TOOLS, tool_choice="required", **asked) as stream:
@@ -101,7 +101,7 @@ def responses(client: openai.OpenAI, options: dict) -> None:
     for name, choice in RESPONSES_CHOICES.items():
         response = client.responses.create(
             input=QUESTION, tools=RESPONSES_TOOLS, tool_choice=choice,
-            max_output_tokens=300 if name != "none" else 24, **options,
+            max_output_tokens=3000 if name != "none" else 24, **options,
         )  # fmt: skip
         done = [checked(item.name, item.arguments) for item in response.output if item.type == "function_call"]
         show(f"responses {name}", calls=done, text=response.output_text, finish=response.status)

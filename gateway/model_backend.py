@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from gateway.errors import EngineDown, InternalError, InvalidRequest, from_inference
+from gateway.errors import InternalError, InvalidRequest, from_inference
 from gateway.past_reasoning import PastReasoning
 from gateway.protocols.fields import named
 from gateway.system_messages import SystemMessages
@@ -119,7 +119,9 @@ class ModelBackend:
         return self._engine.stats
 
     async def start(self) -> None:
-        await self._engine.start()
+        info = await self._engine.start()
+        if self._grammars is not None and not await asyncio.to_thread(self._grammars.warm, info):
+            self._grammars = None
 
     async def close(self) -> None:
         await self._engine.close()
@@ -317,7 +319,8 @@ class ModelPieces:
     def _piece(self, chunk: TokenChunk) -> TextPiece:
         reason = chunk.finish_reason
         if reason == "error":
-            raise EngineDown(chunk.error or "The engine failed this turn.", retry_after_s=1.0)
+            # Only what a turn is held to fails it alone; the same request would fail again.
+            raise InvalidRequest(None, chunk.error or "This turn cannot be generated.", code="grammar_failed")
         if reason == "cancelled":
             raise InternalError("The engine cancelled this turn.")
         token_ids, entries = chunk.token_ids, chunk.logprobs

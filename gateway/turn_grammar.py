@@ -5,6 +5,7 @@ Blocking: call `of` in a thread. Knows one model's dialect and tokenizer; knows 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from stream_parser.patterns import plain
 
 if TYPE_CHECKING:
     from inference.grammar.compile import GrammarCompiler
+
+log = logging.getLogger("headrace.turn_grammar")
 
 # Raw prompts: no calls, no reasoning.
 _PLAIN = Dialect(name="plain", families=(), syntax="")
@@ -57,6 +60,16 @@ class TurnGrammars:
         self._settings = settings
         self._lock = threading.Lock()
         self._reader: _Reader | None = None
+
+    def warm(self, info: EngineInfo) -> bool:
+        """Read the vocabulary now, so that nobody's first request has to. False where the library cannot: then no turn
+        can be held to anything."""
+        try:
+            self._read(info)
+        except (OSError, ValueError, RuntimeError) as error:
+            log.warning("tool_choice and formats are not enforced: the tokenizer is not read: %s", error)
+            return False
+        return True
 
     def is_needed(self, turn: Turn) -> bool:
         """Cheap, and asked for every turn: most are free."""

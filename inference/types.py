@@ -70,7 +70,7 @@ class TokenChunk:
 
     token_ids holds every generated token, the end or stop token included (it counts as generated);
     stop_token_id names it when finish_reason is "stop". num_cached_tokens: prompt tokens found in the prefix cache,
-    set on each choice's first chunk.
+    set on each choice's first chunk. error: with finish_reason "error", why the turn's grammar cannot go on.
     """
 
     turn_id: str

@@ -78,11 +78,14 @@ def test_twenty_prompts_in_fp32_equal_transformers_however_they_are_run(folder, 
 @pytest.mark.parametrize("dtype", ["int8", "bf16"])
 def test_reduced_precision_keeps_most_first_tokens_and_the_facts(dtype, folder, prompts, expected):
     """Tolerance: at least 15 of 20 first tokens as in fp32, and the capital of France is still Paris."""
+    tokenizer = CheckpointTokenizer.from_folder(folder)
+    # Begun for the model: whether it begins "The" or "L'Étoile" is nearly a draw.
+    begun = prompts[0] + tokenizer.encode("The capital of France is")
     with loaded(folder, dtype=dtype, kv_bytes=256 << 20) as model:
-        engine = _run(model, prompts)
+        engine = _run(model, [*prompts, begun])
     same_first = sum(engine.tokens(str(i))[0] == expected[i][0] for i in range(20))
     assert same_first >= 15
-    assert "Paris" in CheckpointTokenizer.from_folder(folder).decode(engine.tokens("0"))
+    assert tokenizer.decode(engine.tokens("20")).startswith(" Paris")
 
 
 def test_int8_output_is_the_same_alone_and_in_a_batch(folder, prompts):

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.errors import EngineDown, GatewayError, InvalidRequest, TooManyTurns
+from gateway.errors import GatewayError, InvalidRequest, TooManyTurns
 from gateway.model_backend import ModelBackend
 from gateway.protocols.completions import decode_completion
 from gateway.protocols.openai_chat import decode_chat
@@ -236,7 +236,7 @@ async def test_logprobs_name_tokens_and_how_much_text_each_gave():
     assert piece.logprobs[0].top == (("A", -0.5), ("B", -2.0))
 
 
-@pytest.mark.parametrize(("reason", "expected"), [("error", EngineDown), ("cancelled", GatewayError)])
+@pytest.mark.parametrize(("reason", "expected"), [("error", InvalidRequest), ("cancelled", GatewayError)])
 async def test_a_turn_the_engine_gave_up_is_an_error(reason, expected):
     engine = FakeEngine(lambda request: [TokenChunk(request.turn_id, 0, (), (), reason, error="no blocks")])
     with pytest.raises(expected):

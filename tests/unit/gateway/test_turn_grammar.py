@@ -166,3 +166,14 @@ def test_a_refused_schema_is_named_by_the_field_that_it_came_in(grammars, info, 
         grammars.of(turn, info)
     assert caught.value.param == f"{field}.properties.a"
     assert str(caught.value).startswith(f"{field}.properties.a: ")
+
+
+def test_a_tokenizer_that_cannot_be_read_is_known_at_the_start(info, tmp_path):
+    assert not TurnGrammars(tmp_path, DIALECTS["hermes"], "", GrammarSettings()).warm(info)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert not TurnGrammars(tmp_path, DIALECTS["hermes"], "", GrammarSettings()).warm(info)
+
+
+def test_the_vocabulary_is_read_once(grammars, info):
+    assert grammars.warm(info)
+    assert grammars.warm(info)

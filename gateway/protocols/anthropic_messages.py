@@ -14,6 +14,7 @@ import orjson
 
 from gateway.protocols.anthropic_decode import decode_messages_request
 from gateway.protocols.anthropic_events import Ending, MessagesEncoder, Signature, error_body, message_object
+from gateway.protocols.cut_json import completed, without_open_member
 from gateway.protocols.frames import HttpProtocol, TurnLabels, dumps
 from gateway.types import (
     ServedModel,
@@ -27,7 +28,6 @@ from gateway.types import (
     Usage,
 )
 from stream_parser.events import ContentDelta, Event, Finish, ReasoningDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
-from stream_parser.json_scanner import JsonScanner
 
 VERSION_HEADER = "anthropic-version"
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -107,10 +107,7 @@ class MessagesCollector:
 def tool_input(arguments: str) -> dict[str, Any]:
     """The input of a call, which must be an object here. Of one that was cut off, what is there; what is no object at
     all is wrapped under the name that Anthropic's guide to tool streaming gives for it."""
-    scanner = JsonScanner()
-    scanner.feed(arguments)
-    scanner.end(True)
-    for text in (arguments or "{}", scanner.take()):
+    for text in (arguments or "{}", completed(without_open_member(arguments))):
         try:
             value = orjson.loads(text)
         except orjson.JSONDecodeError:

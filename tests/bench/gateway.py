@@ -78,14 +78,14 @@ def measure(args: argparse.Namespace, variant: dict[str, str]) -> Result:
     )
     engine_us = float(json.loads(output.stdout)["us_a_token"])
 
-    server = subprocess.Popen([sys.executable, str(_SERVER), json.dumps(options)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        port = int(server.stdout.readline())
-        return asyncio.run(_load(args, variant, port, psutil.Process(server.pid), engine_us))
-    finally:
-        server.terminate()
-        server.wait(30)
+    command = [sys.executable, str(_SERVER), json.dumps(options)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline())
+            return asyncio.run(_load(args, variant, port, psutil.Process(server.pid), engine_us))
+        finally:
+            server.terminate()
 
 
 async def _load(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
 import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 
 from gateway import __version__
 from gateway.config import ServeOptions, add_serve_arguments, serve_options
 from gateway.errors import UpstreamMisconfigured
+from gateway.listener import PortTaken
 from gateway.option_types import ConfigError
-from gateway.serve import PortTaken, listen, serve
-from gateway.startup import banner, build_backend
+from inference.engine_launch import EngineProcess
 from inference.errors import ModelLoadError
 
 
@@ -28,12 +26,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(chat_main(arguments[1:]) or 0)
     options = _parser().parse_args(arguments)
     try:
-        return _serve(serve_options(options, os.environ))
+        _serve(serve_options(options, os.environ))
     except (ConfigError, ModelLoadError, PortTaken, UpstreamMisconfigured) as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         return 130
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,29 +52,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(options: ServeOptions) -> int:
-    logging.basicConfig(level=options.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLevelName(options.log_level)))
-    loaded = build_backend(options)
-    config = loaded.gateway_config(options)
-    listener = listen(config.host, config.port)
-
-    def announce(base_url: str) -> None:
-        print(banner(base_url, loaded, config), flush=True)
-
-    _run(serve(loaded.backend, config, listener, announce))
-    return 0
-
-
-def _run(serving: Coroutine[None, None, None]) -> None:
-    """On uvloop where it is installed: it keeps the tail of latencies under load a tenth of asyncio's own loop."""
+def _serve(options: ServeOptions) -> None:
+    started = EngineProcess(options.device) if options.needs_engine else None
     try:
-        # Not to be had on Windows.
-        import uvloop
-    except ImportError:
-        asyncio.run(serving)
-    else:
-        uvloop.run(serving)
+        # Late: the engine's process, which takes longest to load, does so while the gateway does.
+        from gateway.serve_command import run_server
+
+        run_server(options, started)
+    finally:
+        if started is not None:
+            started.end(patience_s=0)
 
 
 if __name__ == "__main__":

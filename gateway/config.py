@@ -13,6 +13,7 @@ from gateway.upstream_settings import UpstreamSettings, add_upstream_arguments, 
 from inference.config import Device, Dtype
 
 API_KEY_VARIABLE = "HEADRACE_API_KEY"
+SCRIPTED = "scripted:"  # what a --model of canned answers starts with
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,10 @@ class ServeOptions:
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
     gateway: GatewayConfig
     upstream: UpstreamSettings | None = None
+
+    @property
+    def needs_engine(self) -> bool:
+        return self.upstream is None and not (self.model or "").startswith(SCRIPTED)
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,30 +27,8 @@ log = logging.getLogger("headrace.serve")
 _FLUSH_S = 0.3
 # For those writers that tell nobody when they are done: many times what one write takes.
 _LAST_WRITES_S = 0.05
-_BACKLOG = 2048
 # Agents pause between requests on one connection; uvicorn's default of 5 s closes it just when they come back.
 _KEEP_ALIVE_S = 75
-
-
-class PortTaken(OSError):
-    """The address cannot be listened on; the message says what helps."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises PortTaken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only for sockets that name their protocol, which socket.create_server's do
-    # not; with it, headers and body of an answer arrive 40 ms apart.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-        return listener
-    except OSError as error:
-        listener.close()
-        message = f"Cannot listen on {host} port {port}: {error.strerror}. Choose another with --port."
-        raise PortTaken(message) from error
 
 
 async def serve(

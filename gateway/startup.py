@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.backend import Backend
-from gateway.config import GatewayConfig, ServeOptions
+from gateway.config import SCRIPTED, GatewayConfig, ServeOptions
 from gateway.model_backend import ModelBackend
 from gateway.option_types import ConfigError
 from gateway.scripted import ScriptedBackend, ScriptError, load_script
@@ -18,6 +18,7 @@ from gateway.upstream_settings import UpstreamSettings
 from inference import models
 from inference.config import Device, Dtype, EngineConfig
 from inference.engine_client import EngineClient
+from inference.engine_launch import EngineProcess
 from inference.errors import ModelLoadError
 from inference.tokenizer import CheckpointTokenizer, SyntheticTokenizer, Tokenizer
 from stream_parser import DIALECTS, dialect_for
@@ -26,7 +27,6 @@ from stream_parser.errors import UnknownDialect
 
 log = logging.getLogger("headrace.startup")
 
-_SCRIPTED = "scripted:"
 _DEFAULT_DIALECT = "hermes"
 
 
@@ -44,14 +44,15 @@ class Loaded:
         return replace(options.gateway, served_names=options.gateway.served_names or names)
 
 
-def build_backend(options: ServeOptions) -> Loaded:
-    """May download and convert a bundled model, with progress bars. Raises ConfigError and ModelLoadError."""
+def build_backend(options: ServeOptions, started: EngineProcess | None = None) -> Loaded:
+    """May download and convert a bundled model, with progress bars. started: a process for the engine, if there is one
+    already. Raises ConfigError and ModelLoadError."""
     if options.upstream is not None:
         return _upstream(options.upstream, options.gateway.max_live_turns)
     if options.dialect is not None and options.dialect not in DIALECTS:
         raise ConfigError(f"--dialect {options.dialect}: choose one of {', '.join(sorted(DIALECTS))}.")
-    if options.model is not None and options.model.startswith(_SCRIPTED):
-        return _scripted(Path(options.model.removeprefix(_SCRIPTED)).expanduser(), options.dialect)
+    if options.model is not None and options.model.startswith(SCRIPTED):
+        return _scripted(Path(options.model.removeprefix(SCRIPTED)).expanduser(), options.dialect)
     source = models.resolve(options.model)
     config = EngineConfig(
         model_name=source.name,
@@ -63,7 +64,7 @@ def build_backend(options: ServeOptions) -> Loaded:
         kv_bytes=options.kv_bytes,
     )
     tokenizer = _tokenizer(source)
-    engine = EngineClient(config)
+    engine = EngineClient(config, started)
     named = options.dialect or source.dialect
     dialect = DIALECTS[named] if named else _detect_dialect(tokenizer)
     grammars = None

@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import pickle
-import socket
-import sys
 from typing import Literal
 
 from inference import channel
 from inference.config import EngineConfig
+from inference.engine_launch import EngineProcess
 from inference.errors import ContextLengthExceeded, EngineUnavailable, InvalidTurn, ModelLoadError, QueueFull
 from inference.types import EngineInfo, EngineStats, TokenChunk, TurnRequest
 
@@ -72,15 +70,18 @@ class TokenStream:
 class EngineClient:
     """One engine process. `info` is None until it is first ready; `stats` is as of its last step.
 
+    started: a process to serve from, which is this client's from then on; None: it starts one itself.
+
     >>> client = EngineClient(config); await client.start()
     >>> async for chunk in client.submit(request): ...
     >>> await client.close()
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, started: EngineProcess | None = None) -> None:
         self._config = config
         self._streams: dict[str, tuple[TokenStream, set[int]]] = {}  # turn id -> its stream and its unfinished choices
-        self._process: asyncio.subprocess.Process | None = None
+        self._started = started
+        self._process: EngineProcess | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self.state: State = "starting"
@@ -145,13 +146,8 @@ class EngineClient:
     # The process
 
     async def _launch(self) -> asyncio.StreamReader:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "inference.engine_process", str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),), env=process_environment(self._config), stdin=asyncio.subprocess.DEVNULL,
-            )
-        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._process, self._started = self._started or EngineProcess(self._config.device), None
+        reader, self._writer = await asyncio.open_connection(sock=self._process.connection)
         self._writer.write(channel.encode(self._config))
         return reader
 
@@ -231,13 +227,8 @@ class EngineClient:
                 await self._writer.wait_closed()
             self._writer = None
         process, self._process = self._process, None
-        if process is None:
-            return
-        try:
-            await asyncio.wait_for(process.wait(), _CLOSE_WAIT_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        if process is not None:
+            await asyncio.to_thread(process.end, _CLOSE_WAIT_S)
 
 
 def check(request: TurnRequest, info: EngineInfo, max_rows: int) -> None:
@@ -262,22 +253,6 @@ def check(request: TurnRequest, info: EngineInfo, max_rows: int) -> None:
         raise InvalidTurn("max_tokens", f"max_tokens must be at least 1, got {params.max_tokens}.")
     if not 1 <= request.n <= max_rows:
         raise InvalidTurn("n", f"n must be from 1 to {max_rows}, got {request.n}.")
-
-
-def process_environment(config: EngineConfig) -> dict[str, str]:
-    """The engine process's environment: what the user has set, and thread and allocator settings where they have not.
-
-    The OpenMP workers spin briefly between the many small products of a step and then sleep, so that they neither pay
-    a wake-up a product nor fight others for cores. Large buffers are kept rather than returned to the system each step.
-    """
-    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    if config.device == "cpu":
-        defaults |= {
-            "GOMP_SPINCOUNT": "50000",
-            "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-            "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
-        }
-    return defaults | dict(os.environ)
 
 
 async def _read(reader: asyncio.StreamReader) -> channel.Report:

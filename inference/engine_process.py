@@ -1,16 +1,16 @@
 """The engine's own process: loads the model, then steps; commands in, one report a step out.
 
-Started by inference.engine_client as `python -m inference.engine_process FD`, where FD is its end of a socket pair.
-The first message on it is the EngineConfig. The process ends when the socket closes, so it never outlives its gateway.
+inference.engine_start runs it. The first message on its socket is the EngineConfig. The process ends when the socket
+closes, so it never outlives its gateway.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import os
 import queue
-import signal
 import socket
 import sys
 import threading
@@ -28,6 +28,7 @@ from inference.new_sequence import SchedulerLimits
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.prefix_index import PrefixIndex
 from inference.runner.loader import LoadedModel, load
+from inference.runner.phase_clock import PhaseClock
 from inference.scheduler import Scheduler
 from inference.submissions import Ready, Refused, Submissions
 from inference.types import EngineInfo, TokenChunk
@@ -37,17 +38,25 @@ logger = logging.getLogger("headrace.engine")
 _CLOSED = object()
 
 
-def main(argv: list[str]) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the gateway decides when to end
+def serve(connection: socket.socket, clock: PhaseClock) -> int:
+    """Returns the process's exit status, or ends it."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    connection = socket.socket(fileno=int(argv[0]))
-    config: EngineConfig = channel.receive(connection)
     try:
-        model = load(config)
+        config: EngineConfig = channel.receive(connection)
+    except EOFError:
+        return 0  # the gateway has found out that there is nothing to serve
+    clock.lap("gateway")
+    try:
+        model = load(config, clock)
     except ModelLoadError as error:
         connection.sendall(channel.encode(channel.Failed(str(error))))
         return 1
+    clock.lap("runner")
+    # What is there now stays: it need not be looked through again and again for garbage between steps.
+    gc.collect()
+    gc.freeze()
     connection.sendall(channel.encode(channel.Ready(_info(config, model))))
+    logger.info("ready in %s", clock.summary())
     try:
         _serve(connection, _engine(config, model), _Grammars(config, model))
     except EOFError:
@@ -167,7 +176,3 @@ def _info(config: EngineConfig, model: LoadedModel) -> EngineInfo:
         num_parameters=model.num_parameters,
         context_bound=model.context_bound,
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

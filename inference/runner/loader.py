@@ -22,6 +22,7 @@ from inference.runner.fusions import decoder_layers, fuse_layers, unlike_plain
 from inference.runner.linear import Int8Linear, dense, quantize_linears
 from inference.runner.memory import free_kv_bytes, memory_for, size_kv
 from inference.runner.model_runner import ModelRunner
+from inference.runner.phase_clock import PhaseClock
 from inference.runner.probe import KVShape, probe, shape_of_definition
 from inference.runner.rotary import settle_rotary
 from inference.step import StepPlan
@@ -66,8 +67,8 @@ class LoadedModel:
     max_step_tokens: int
 
 
-def load(config: EngineConfig) -> LoadedModel:
-    """Raises ModelLoadError when the folder cannot be served; the message says why."""
+def load(config: EngineConfig, clock: PhaseClock | None = None) -> LoadedModel:
+    """Raises ModelLoadError when the folder cannot be served; the message says why. clock: what times the weights."""
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     _check_device(config)
@@ -76,6 +77,8 @@ def load(config: EngineConfig) -> LoadedModel:
     on_cpu = config.device == "cpu"
     free_bytes = free_kv_bytes(config) if on_cpu else 0
     model, shape = _checked_model(hf_config, config, free_bytes)
+    if clock is not None:
+        clock.lap("weights")
     unfused_because = None if on_cpu else _unfit_for_kernels(model, shape)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     layout = _kv_layout(shape, config)

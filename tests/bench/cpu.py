@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from inference.config import EngineConfig
-from inference.engine_client import process_environment
+from inference.engine_launch import process_environment
 from inference.models import resolve
 
 QUESTIONS = [f"Tell me a long story about the number {number}." for number in range(64)]
@@ -33,7 +33,7 @@ def main() -> None:
     args = _arguments()
     source = resolve(None)
     config = EngineConfig(source.name, source.folder, dtype=args.dtype)
-    environment = process_environment(config)
+    environment = process_environment("cpu")
     if os.environ.get("GOMP_SPINCOUNT") != environment["GOMP_SPINCOUNT"]:
         # The allocator and OpenMP read these at start-up: run again as the engine's own process runs.
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)

@@ -21,7 +21,8 @@ from gateway import native_connection
 from gateway.app import GatewayApp
 from gateway.config import GatewayConfig
 from gateway.frame_socket import EXTENSION
-from gateway.serve import GatewayServer, listen
+from gateway.listener import listen
+from gateway.serve import GatewayServer
 from tests.testkit.paced_engine import PacedBackend, PacedPieces, StepClock
 
 

@@ -15,9 +15,10 @@ from typing import Any
 from gateway.app import GatewayApp
 from gateway.backend import Backend
 from gateway.config import GatewayConfig
+from gateway.listener import listen
 from gateway.model_backend import ModelBackend
 from gateway.scripted import ScriptedBackend, ScriptLine
-from gateway.serve import GatewayServer, listen
+from gateway.serve import GatewayServer
 from gateway.types import Prepared, SamplingParams
 from inference.errors import EngineUnavailable
 from inference.types import EngineInfo, EngineStats, TokenChunk, TurnRequest

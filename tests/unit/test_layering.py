@@ -38,7 +38,10 @@ RULES: dict[str, tuple[tuple[str, ...], tuple[str, ...] | None]] = {
 # One file each: the tensors behind the block ids, and the command that starts the SDK's terminal chat.
 EXCEPTIONS = {"inference.paged_kv.pool": {"torch"}, "gateway.cli": {"headrace"}}
 # Modules of `inference` that only the engine's own process loads, and so may lead to torch.
-ENGINE_PROCESS = ("inference.runner", "inference.engine_process", "inference.gguf_convert", "inference.paged_kv.pool")
+ENGINE_PROCESS = (
+    "inference.runner", "inference.engine_process", "inference.engine_start", "inference.gguf_convert",
+    "inference.paged_kv.pool",
+)  # fmt: skip
 
 
 def _modules() -> dict[str, Path]:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gateway.cli import _run
+from gateway.serve_command import _run
 
 
 async def _loop_module(found: list[str]) -> None:

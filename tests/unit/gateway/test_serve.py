@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from gateway.cli import main
-from gateway.serve import listen
+from gateway.listener import listen
 from tests.testkit.gateway_kit import chat_body, sse_events, time_factor
 
 LINES = [
@@ -173,6 +173,29 @@ def test_a_command_line_that_cannot_be_followed_is_said_in_one_line(argv, words,
     error = capsys.readouterr().err
     assert words in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("argv", "events"),
+    [
+        (["--model", "/nowhere/at/all", "--device", "cuda"], ["cuda started", "ended"]),
+        (["--model", "scripted:/nowhere.jsonl"], []),
+        (["--model", "/nowhere/at/all", "--api-key", ","], []),
+    ],
+)
+def test_an_engine_is_started_before_its_model_is_looked_for_and_ends_with_the_command(argv, events, monkeypatch):
+    seen = []
+
+    class Process:
+        def __init__(self, device):
+            seen.append(f"{device} started")
+
+        def end(self, patience_s):
+            seen.append("ended")
+
+    monkeypatch.setattr("gateway.cli.EngineProcess", Process)
+    assert main(["serve", *argv]) in (1, 2)
+    assert seen == events
 
 
 def test_connections_answer_without_waiting_for_more_data():

@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 from gateway.config import ConfigError, ServeOptions, add_serve_arguments, serve_options
+from gateway.listener import listen
 from gateway.model_backend import ModelBackend
 from gateway.scripted import ScriptedBackend
-from gateway.serve import listen, serve
+from gateway.serve import serve
 from gateway.startup import banner, build_backend
 from inference.errors import ModelLoadError
 from tests.testkit.gateway_kit import engine_info, gateway_config, scripted

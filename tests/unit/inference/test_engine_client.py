@@ -9,7 +9,8 @@ import re
 import pytest
 
 from inference.config import EngineConfig
-from inference.engine_client import EngineClient, check, process_environment
+from inference.engine_client import EngineClient, check
+from inference.engine_launch import EngineProcess, process_environment
 from inference.errors import ContextLengthExceeded, EngineUnavailable, InvalidTurn, ModelLoadError, QueueFull
 from inference.runner.loader import load
 from inference.types import EngineInfo, SamplingParams, TurnRequest
@@ -126,8 +127,11 @@ async def _a_killed_process_fails_its_turns_and_comes_back(client):
 
 
 async def test_a_full_queue_is_refused_with_a_time_to_come_back(folder):
-    client = EngineClient(EngineConfig("tiny", folder, dtype="fp32", kv_bytes=1 << 20, max_rows=1, max_waiting=2))
+    config = EngineConfig("tiny", folder, dtype="fp32", kv_bytes=1 << 20, max_rows=1, max_waiting=2)
+    started = EngineProcess("cpu")
+    client = EngineClient(config, started)
     await client.start()
+    assert client._process is started, "an engine's process may be there before its client"
     streams = [client.submit(turn(f"t{i}", max_tokens=50)) for i in range(3)]
     with pytest.raises(QueueFull, match="2 turns wait and the queue holds 2") as refused:
         client.submit(turn("t3"))
@@ -141,12 +145,14 @@ async def test_a_full_queue_is_refused_with_a_time_to_come_back(folder):
         client.submit(turn("late"))
 
 
-async def test_closing_ends_streams_and_the_process_quickly(folder):
+async def test_closing_ends_streams_and_the_process_quickly(folder, capfd):
     client = EngineClient(EngineConfig("tiny", folder, dtype="fp32", kv_bytes=1 << 20))
     await client.start()
     stream = client.submit(turn("t", max_tokens=400))
     await stream.__anext__()
     pid = client._process.pid
+    phases = "python|torch|transformers|engine|gateway|weights|runner"
+    assert re.search(rf"ready in [\d.]+ s: (({phases}) [\d.]+(, |\n)){{7}}", capfd.readouterr().err)
     async with asyncio.timeout(2):
         await client.close()
     with pytest.raises(EngineUnavailable, match="shutting down"):
@@ -225,8 +231,8 @@ def test_the_remedy_for_a_context_too_short_is_the_one_that_helps(folder, option
     assert re.findall("--[a-z-]+", str(refused.value)) == re.findall("--[a-z-]+", remedy)
 
 
-def test_the_users_environment_wins(monkeypatch, tmp_path):
+def test_the_users_environment_wins(monkeypatch):
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    environment = process_environment(EngineConfig("m", tmp_path))
+    environment = process_environment("cpu")
     assert environment["GOMP_SPINCOUNT"] == "7"
     assert environment["HF_HUB_OFFLINE"] == "1"

@@ -1,0 +1,50 @@
+"""The first thing that an engine process runs: what takes longest to load, in an order that wastes no time.
+
+Started by inference.engine_launch as `python -m inference.engine_start FD DEVICE STARTED`: its end of a socket pair,
+cpu or cuda, and when it was started in seconds of the monotonic clock. It knows nothing of models: those come with the
+first message, which may take longer than everything that is loaded here.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+from inference.runner.phase_clock import PhaseClock
+
+Serve = Callable[[socket.socket, PhaseClock], int]
+
+
+def main(argv: list[str]) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the gateway decides when to end
+    descriptor, _device, started_s = int(argv[0]), argv[1], float(argv[2])
+    clock = PhaseClock(started_s)
+    clock.lap("python")
+    connection = socket.socket(fileno=descriptor)
+    # Imports make a million objects that stay: looking for garbage among them takes an eighth of their time.
+    gc.disable()
+    serve = _load(clock)
+    gc.freeze()
+    gc.enable()
+    return serve(connection, clock)
+
+
+def _load(clock: PhaseClock) -> Serve:
+    """Late imports, since they are the work that is begun in order and timed here."""
+    import torch  # noqa: F401
+
+    clock.lap("torch")
+    from transformers import AttentionInterface, AutoModelForCausalLM  # noqa: F401
+
+    clock.lap("transformers")
+    from inference.engine_process import serve
+
+    clock.lap("engine")
+    return serve
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

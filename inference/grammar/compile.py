@@ -1,21 +1,27 @@
 """Sources to matchers for one model's vocabulary, by llguidance (ADR 0006). The only modules that know the library
-are this one, `matcher`, `vocabulary`, and the two that borrow its regex and GBNF translations.
+are this one, `compiled_source`, `matcher`, `masks`, `vocabulary`, and the two that borrow its regex and GBNF
+translations.
 
 Compiling releases the GIL and is bounded by the library's limits; compiled grammars are kept, the least used go first.
+One that many rows use at once is compiled several times, since the copies of one compiled grammar wait for each other.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from llguidance import LLMatcher, LLParserLimits
 
+from inference.grammar.compiled_source import CompiledSource
 from inference.grammar.errors import GrammarError, GrammarTooComplex
-from inference.grammar.matcher import CompiledSource, Matcher
+from inference.grammar.matcher import Matcher
 from inference.grammar.source import GrammarSource
 from inference.grammar.vocabulary import Vocabulary
 
@@ -34,18 +40,33 @@ _LIMITS = LLParserLimits(
     max_grammar_size=500_000,
     verbose_errors=False,
 )
+# A grammar that took longer is compiled but once; and of all grammars together only so many are compiled again.
+_CHEAP_S = 0.06
+_MAX_EXTRA_REPLICAS = 64
+_A = TypeVar("_A")
+_R = TypeVar("_R")
 
 
 class GrammarCompiler:
-    """Thread-safe. One a model; holds `cache_size` compiled grammars and the threads that compile."""
+    """Thread-safe. One a model; holds `cache_size` compiled grammars and the threads that compile.
 
-    def __init__(self, vocabulary: Vocabulary, *, cache_size: int = 256, num_threads: int = 2) -> None:
+    num_replicas: how often one grammar is compiled at most, for rows that live at once: as many as there are threads
+    that compute masks, by default half the processors, and no more than 8.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, *, cache_size: int = 256, num_threads: int = 2, num_replicas: int | None = None
+    ) -> None:
         self.vocabulary = vocabulary
         self._cache: OrderedDict[GrammarSource, CompiledSource] = OrderedDict()
         self._cache_size = cache_size
+        self._num_replicas = num_replicas or max(1, min(8, (os.cpu_count() or 1) // 2))
+        self._replicating: set[CompiledSource] = set()
+        self._is_closed = False
         self._lock = threading.Lock()
         self._num_threads = num_threads
         self._threads = _new_threads(num_threads)
+        self._replica_thread = _new_threads(1)  # its own, so that no request waits for what can wait
 
     @classmethod
     def from_folder(cls, folder: Path, vocab_size: int, end_token_ids: Sequence[int]) -> GrammarCompiler:
@@ -67,11 +88,17 @@ class GrammarCompiler:
 
     def matcher(self, source: GrammarSource) -> Matcher:
         """A matcher at the beginning. Microseconds for a source that was checked. Raises GrammarError."""
-        compiled = self._cached(source)
-        return Matcher(compiled if compiled is not None else self._in_thread(source).result())
+        compiled = self._cached(source) or self._in_thread(source).result()
+        matcher = Matcher(compiled)
+        if compiled.wants_replica():
+            self._replicate_later(compiled)
+        return matcher
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._is_closed = True
+        for threads in (self._threads, self._replica_thread):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _abandon_threads(self) -> None:
         """What takes too long cannot be stopped, only be left alone, so that it holds up nobody else."""
@@ -80,12 +107,27 @@ class GrammarCompiler:
         stuck.shutdown(wait=False)
 
     def _in_thread(self, source: GrammarSource) -> Future[CompiledSource]:
-        with self._lock, _stack_size_lock:
-            former_bytes = threading.stack_size(_STACK_BYTES)
-            try:
-                return self._threads.submit(self._compiled, source)
-            finally:
-                threading.stack_size(former_bytes)
+        with self._lock:
+            return _submit(self._threads, self._compiled, source)
+
+    def _replicate_later(self, compiled: CompiledSource) -> None:
+        """Nobody waits for it, and rows that have begun stay where they are."""
+        with self._lock:
+            if compiled not in self._replicating and not self._is_closed:
+                self._replicating.add(compiled)
+                _submit(self._replica_thread, self._replicate, compiled)
+
+    def _replicate(self, compiled: CompiledSource) -> None:
+        try:
+            while compiled.wants_replica() and self._num_extra_replicas() < _MAX_EXTRA_REPLICAS:
+                compiled.add_replica(self._prototype(compiled.source.lark))
+        finally:
+            with self._lock:
+                self._replicating.discard(compiled)
+
+    def _num_extra_replicas(self) -> int:
+        with self._lock:
+            return sum(max(compiled.num_replicas - 1, 0) for compiled in self._cache.values())
 
     def _cached(self, source: GrammarSource) -> CompiledSource | None:
         with self._lock:
@@ -100,7 +142,10 @@ class GrammarCompiler:
         if found is not None:
             return found
         self._check_special_tokens(source)
-        compiled = CompiledSource(self.vocabulary, source, self._prototype(source.lark) if source.lark else None)
+        begun_s = time.perf_counter()
+        prototype = self._prototype(source.lark) if source.lark else None
+        is_cheap = time.perf_counter() - begun_s < _CHEAP_S
+        compiled = CompiledSource(self.vocabulary, source, prototype, self._num_replicas if is_cheap else 1)
         with self._lock:
             self._cache[source] = compiled
             while len(self._cache) > self._cache_size:
@@ -126,6 +171,15 @@ class GrammarCompiler:
         if matcher.is_error():
             raise _error(matcher.get_error())
         return matcher
+
+
+def _submit(threads: ThreadPoolExecutor, work: Callable[[_A], _R], argument: _A) -> Future[_R]:
+    with _stack_size_lock:
+        former_bytes = threading.stack_size(_STACK_BYTES)
+        try:
+            return threads.submit(work, argument)
+        finally:
+            threading.stack_size(former_bytes)
 
 
 def _new_threads(num_threads: int) -> ThreadPoolExecutor:

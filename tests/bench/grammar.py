@@ -153,7 +153,7 @@ class OurGrammars:
         matcher.mask(masks[row])
 
     def fill_all(self, matchers: Sequence[Any], masks: Any) -> None:
-        inner = [(matcher._state.inner.matcher, row) for row, matcher in enumerate(matchers)]
+        inner = [(matcher.masked_by(), row) for row, matcher in enumerate(matchers)]
         self._executor.unsafe_compute_mask_ptr(inner, masks.ctypes.data, masks.strides[0], len(matchers))
 
     def accept(self, matcher: Any, token_id: int) -> bool:

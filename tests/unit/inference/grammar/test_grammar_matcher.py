@@ -1,10 +1,9 @@
-"""A matcher's promises to the engine: masks without padding, going back, forks, forced runs, errors that say why."""
+"""A matcher's promises to the engine: masks without padding, forced runs, errors that say why."""
 
 from __future__ import annotations
 
 import json
 import pickle
-import random
 import threading
 import time
 
@@ -14,7 +13,6 @@ import pytest
 from inference.grammar.build import build_grammar
 from inference.grammar.compile import GrammarCompiler
 from inference.grammar.errors import GrammarError, GrammarTooComplex
-from inference.grammar.matcher import MAX_ROLLBACK
 from inference.grammar.policy import CallPolicy, JsonSchema, Tool
 from inference.grammar.source import GrammarSource
 from stream_parser.dialects import DIALECTS
@@ -90,52 +88,6 @@ def test_forced_tokens_are_canonical_and_end_where_there_is_a_choice() -> None:
     assert matcher.forced() == ()
 
 
-@pytest.mark.parametrize("source", [schema_source(NAMES), strict_source()], ids=["from the start", "triggered"])
-def test_going_back_and_on_again_is_as_if_nothing_had_been(source: GrammarSource) -> None:
-    call = '<tool_call>\n{"name": "ping", "arguments": {"name": "Oslo"}}\n</tool_call>'
-    text = f"Now {call} and {call}" if source.triggers else '{"name": "Oslo"}'
-    steps = tokens(text)
-    straight, rng = compiler().matcher(source), random.Random(3)
-    masks = []
-    for token in steps:
-        masks.append(allowed(straight))
-        assert straight.accept(token)
-    matcher, at = compiler().matcher(source), 0
-    for _ in range(60):
-        while at < len(steps) and rng.random() < 0.8:
-            assert allowed(matcher) == masks[at]
-            assert matcher.accept(steps[at])
-            at += 1
-        back = rng.randint(0, min(at, 7))
-        matcher.rollback(back)
-        at -= back
-    while at < len(steps):
-        assert matcher.accept(steps[at])
-        at += 1
-    assert matcher.accept(END)
-    matcher.rollback(1)
-    assert matcher.accept(END)
-
-
-def test_no_more_is_taken_back_than_is_remembered() -> None:
-    matcher = compiler().matcher(schema_source({"type": "string"}))
-    for token in tokens('"' + "x" * (MAX_ROLLBACK + 9)):
-        assert matcher.accept(token)
-    matcher.rollback(MAX_ROLLBACK)
-    with pytest.raises(AssertionError):
-        matcher.rollback(1)
-
-
-def test_a_fork_goes_its_own_way() -> None:
-    first = compiler().matcher(schema_source({"enum": ["ab", "cd"]}))
-    assert first.accept(tokens('"')[0])
-    second = first.fork()
-    assert first.accept(tokens("a")[0])
-    assert second.accept(tokens("c")[0])
-    assert text_of(allowed(first) or []) == "b"
-    assert text_of(allowed(second) or []) == "d"
-
-
 def test_a_source_travels_and_is_a_key() -> None:
     source = strict_source()
     copy = pickle.loads(pickle.dumps(source))
@@ -171,15 +123,6 @@ def test_what_takes_too_long_is_given_up_and_holds_up_nobody(monkeypatch: pytest
         own.check(schema_source({"const": "slow"}), timeout_s=0.05)
     own.check(schema_source({"const": "fast"}))
     gate.set()
-    own.close()
-
-
-def test_a_broken_grammar_is_built_anew_for_the_next_row() -> None:
-    own = GrammarCompiler(vocabulary())
-    source = schema_source({"const": "a"})
-    compiled = own._compiled(source)
-    compiled.is_broken = True
-    assert own._compiled(source) is not compiled
     own.close()
 
 

@@ -24,11 +24,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
-from llguidance import LLExecutor
 
 from inference.grammar.build import build_grammar
 from inference.grammar.compile import GrammarCompiler
 from inference.grammar.errors import GrammarError
+from inference.grammar.masks import MaskThreads
 from inference.grammar.policy import CallPolicy, JsonSchema
 from inference.grammar.vocabulary import Vocabulary
 from inference.models import resolve
@@ -135,7 +135,7 @@ class OurGrammars:
         assert isinstance(vocabulary, Vocabulary)
         self.compiler = GrammarCompiler(vocabulary)
         self.tokenizer = vocabulary.tokenizer
-        self._executor = LLExecutor(num_threads)
+        self._threads = MaskThreads(num_threads)
 
     def compile(self, schema: dict[str, Any]) -> Any:
         source = build_grammar(DIALECTS["plain"], CallPolicy(), JsonSchema(schema), max_reasoning_tokens=0)
@@ -153,8 +153,7 @@ class OurGrammars:
         matcher.mask(masks[row])
 
     def fill_all(self, matchers: Sequence[Any], masks: Any) -> None:
-        inner = [(matcher.masked_by(), row) for row, matcher in enumerate(matchers)]
-        self._executor.unsafe_compute_mask_ptr(inner, masks.ctypes.data, masks.strides[0], len(matchers))
+        self._threads.compute(list(enumerate(matchers)), masks)
 
     def accept(self, matcher: Any, token_id: int) -> bool:
         return bool(matcher.accept(token_id))

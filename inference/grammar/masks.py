@@ -1,0 +1,58 @@
+"""Masks of many rows in one call of the library: its own threads compute them, and the GIL is released but once.
+
+For rows whose masks are quick, which a Python thread each would double. One that takes long holds up the whole call:
+rows whose `last_mask_s` says so are better asked one by one, each in a thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLExecutor, LLMatcher
+
+from inference.grammar.matcher import MaskRow, Matcher
+
+
+class Masked(Protocol):
+    """Matcher, or anything else that has masks."""
+
+    def mask(self, out: MaskRow) -> bool: ...
+
+
+class MaskThreads:
+    """num_threads: the library's, which wait without work between two calls. Of one grammar's rows as many masks are
+    computed at once as it has replicas."""
+
+    def __init__(self, num_threads: int) -> None:
+        self._executor = LLExecutor(num_threads)
+
+    def compute(self, jobs: Sequence[tuple[int, Masked]], words: npt.NDArray[np.int32]) -> list[bool]:
+        """Each (row, matcher) has its mask written into its row; returns what `mask` of each would: False, and the row
+        left alone, where all tokens may come.
+
+        words: [num_rows, vocabulary.mask_words] int32, contiguous, on the host. No matcher twice, and none that another
+        thread is using. The call's time is told to each as its own, since it is not known which took how long.
+        """
+        assert words.dtype == np.int32
+        assert words.flags.c_contiguous
+        begun_s = time.perf_counter()
+        together: list[tuple[LLMatcher, int]] = []
+        matchers, is_masked = [], []
+        for row, matcher in jobs:
+            if isinstance(matcher, Matcher) and (grammar := matcher.masked_by()) is not None:
+                together.append((grammar, row))
+                matchers.append(matcher)
+                is_masked.append(True)
+            else:
+                is_masked.append(matcher.mask(words[row]))
+        if together:
+            num_rows, num_words = words.shape
+            self._executor.unsafe_compute_mask_ptr(together, words.ctypes.data, 4 * num_words, num_rows)
+        took_s = time.perf_counter() - begun_s
+        for member in matchers:
+            member.mask_came(took_s)
+        return is_masked

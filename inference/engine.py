@@ -5,23 +5,28 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from inference.mask_ledger import MaskJob, TokenMatcher
 from inference.scheduler import Scheduler
-from inference.step import StepPlan, StepResult
+from inference.step import DECODES, PREFILLS, StepBounds, StepPlan, StepResult
 from inference.types import EngineStats, TokenChunk, TurnRequest
 
 
 class Handle(Protocol):
     """A launched step; see inference.runner.model_runner.StepHandle."""
 
+    @property
+    def is_done(self) -> bool: ...
+
     def wait(self) -> StepResult: ...
 
 
 class Runner(Protocol):
-    """Launches steps in order without waiting for them."""
+    """Launches the steps of each track in order, without waiting for them."""
+
+    bounds: StepBounds
 
     def launch(self, plan: StepPlan) -> Handle: ...
 
@@ -30,8 +35,15 @@ class Runner(Protocol):
     def post_masks(self, jobs: list[MaskJob]) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    number: int
+    follows: bool
+    handle: Handle
+
+
 class Engine:
-    """A scheduler and a runner, two steps deep. All methods belong to one thread.
+    """A scheduler and a runner, two steps deep a track. All methods belong to one thread.
 
     >>> while engine.has_work:
     ...     chunks = engine.step()
@@ -40,7 +52,10 @@ class Engine:
     def __init__(self, scheduler: Scheduler, runner: Runner) -> None:
         self._scheduler = scheduler
         self._runner = runner
-        self._launched: deque[Handle] = deque()
+        # Prefills first: decodes are always running.
+        self._tracks = (PREFILLS, DECODES) if runner.bounds.prefills_apart else (DECODES,)
+        self._launched: dict[int, deque[_Launched]] = {track: deque() for track in self._tracks}
+        self._num_launched = 0
         self._num_masks = 0
         self._mask_s = 0.0
         runner.reset_masks()
@@ -58,19 +73,41 @@ class Engine:
         self._post_masks()
 
     def step(self) -> list[TokenChunk]:
-        """Launch the next step if there is one, then take in the oldest once two run or nothing else can.
+        """Launch the next step of each track that has one, then take in a step that has run, once a track is two deep
+        or nothing else can be launched.
 
-        Blocks for at most the rest of the running step. Raises what the step raised; the engine is then broken.
+        Blocks for at most the rest of a running step. Raises what the step raised; the engine is then broken.
         """
-        plan = self._scheduler.plan()
-        if plan is not None:
-            self._launched.append(self._runner.launch(plan))
-            self._post_masks()
-        if not self._launched or (plan is not None and len(self._launched) < 2):
+        launches = [self._launch_next(track) for track in self._tracks if len(self._launched[track]) < 2]
+        if not any(self._launched.values()):
             return []
-        chunks = self._scheduler.apply(self._launched.popleft().wait())
+        if any(launches) and all(len(launched) < 2 for launched in self._launched.values()):
+            return []
+        track = self._next_to_finish()
+        chunks = self._scheduler.apply(self._launched[track].popleft().handle.wait(), track)
         self._post_masks()
         return chunks
+
+    def _launch_next(self, track: int) -> bool:
+        plan = self._scheduler.plan(track)
+        if plan is None:
+            return False
+        self._num_launched += 1
+        self._launched[track].append(_Launched(self._num_launched, plan.follows, self._runner.launch(plan)))
+        self._post_masks()
+        return True
+
+    def _next_to_finish(self) -> int:
+        """The track whose oldest step ends first. A step that follows is never looked at before what it follows."""
+        while True:
+            heads = sorted((launched[0].number, track) for track, launched in self._launched.items() if launched)
+            (_, first), *others = heads
+            ahead = [track for _, track in others if not self._launched[track][0].follows]
+            if not ahead or self._launched[first][0].handle.is_done:
+                return first
+            if self._launched[ahead[0]][0].handle.is_done:
+                return ahead[0]
+            time.sleep(0)
 
     def _post_masks(self) -> None:
         jobs = self._scheduler.take_mask_jobs()

@@ -152,10 +152,11 @@ def _engine(config: EngineConfig, model: LoadedModel) -> Engine:
         max_step_tokens=model.max_step_tokens,
         max_model_len=model.max_model_len,
         eos_token_ids=model.eos_token_ids,
-        # A pass over a few prompt tokens costs a CUDA device little more than one decode step.
-        long_prompt_chunk=128 if config.device == "cuda" else None,
+        # Decodes go on beside it, but share the device with it.
+        long_prompt_chunk=512 if config.device == "cuda" else None,
         min_forced_run=3 if config.device == "cuda" else 2,
-        max_guess=0 if config.device == "cuda" else 8,  # a guess is not verified on CUDA yet
+        max_guess=8,
+        bounds=model.runner.bounds,
     )
     return Engine(Scheduler(pool, limits), model.runner)
 

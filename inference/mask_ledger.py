@@ -1,13 +1,16 @@
-"""Which sampled token waits for which mask: the host's side of what the runner does not wait for. Pure Python.
+"""Which sampled token needs which mask: the host's side of what the runner does not wait for. Pure Python.
 
-Each token that a constrained row samples has a ticket, counted up by row whoever holds it. A step may be launched
-before the mask of its tokens is known; it waits, when it comes to sampling, until its row's ticket has been posted.
+A row's holders are numbered, and a mask is for one holder and one position of its sequence. A step may be launched
+before the mask of its tokens is known; when it comes to sampling, the runner looks which mask the row has.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+# Beyond every position: what a holder that has left still samples is of no interest.
+_PAST_THE_END = 1 << 30
 
 
 class TokenMatcher(Protocol):
@@ -28,32 +31,34 @@ class TokenMatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MaskJob:
-    """Fill in the mask of `row` from `matcher`, or allow everything if it is None, and then post `ticket`."""
+    """Fill in the mask of `row` from `matcher`, for the token at `position` of the row's holder; None: the holder has
+    left. Jobs of a row come in order: what is sampled for an earlier (holder, position) comes to nothing."""
 
     row: int
-    ticket: int
+    holder: int
+    position: int
     matcher: TokenMatcher | None
 
 
 class MaskLedger:
-    """Counts tickets as steps are planned, and collects the jobs that the runner has not been given yet."""
+    """Numbers the holders of constrained rows, from 1, and collects the jobs that the runner has not been given yet."""
 
     def __init__(self, num_rows: int) -> None:
-        self._num_planned = [0] * num_rows
+        self._holders = [0] * num_rows
         self._jobs: list[MaskJob] = []
 
-    def planned(self, row: int) -> None:
-        """A step that samples a token of this constrained row has been planned."""
-        self._num_planned[row] += 1
+    def enter(self, row: int) -> int:
+        """Another sequence has the row; returns its number."""
+        self._holders[row] += 1
+        return self._holders[row]
 
-    def post(self, row: int, num_in_flight: int, matcher: TokenMatcher) -> None:
-        """All tokens so far are known: the mask is that of the first of the `num_in_flight` planned ones that are
-        wanted, or of the next one to be planned. Earlier ones come to nothing, so it may serve them too."""
-        self._jobs.append(MaskJob(row, self._num_planned[row] - num_in_flight + 1, matcher))
+    def post(self, row: int, position: int, matcher: TokenMatcher) -> None:
+        """All tokens before `position` are known."""
+        self._jobs.append(MaskJob(row, self._holders[row], position, matcher))
 
     def release(self, row: int) -> None:
-        """What the row still samples is of no interest; nothing must wait for it."""
-        self._jobs.append(MaskJob(row, self._num_planned[row], None))
+        """Nothing must wait for the holder's masks any more."""
+        self._jobs.append(MaskJob(row, self._holders[row], _PAST_THE_END, None))
 
     def take(self) -> list[MaskJob]:
         jobs, self._jobs = self._jobs, []

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from inference.mask_ledger import TokenMatcher
 from inference.paged_kv.block_table import BlockTable
 from inference.prompt_lookup import PromptLookup
 from inference.sequence import Sequence
+from inference.step import StepBounds
 from inference.types import SamplingParams, TurnRequest
-
-# Tokens of a run that are computed one by one, in one pass.
-LONGEST_RUN = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +19,7 @@ class SchedulerLimits:
 
     long_prompt_chunk: so many tokens at most of a prompt of more than long_prompt tokens in a step in which others
     decode, for they wait for it. min_forced_run: so many forced tokens are worth a pass over all of them at once.
-    max_guess: so many tokens of a turn are guessed at once from its history, 0 = none.
+    max_guess: so many tokens of a turn are guessed at once from its history, 0 = none. bounds: the runner's.
     """
 
     max_rows: int
@@ -32,6 +30,7 @@ class SchedulerLimits:
     long_prompt_chunk: int | None = None
     min_forced_run: int = 2
     max_guess: int = 0
+    bounds: StepBounds = field(default_factory=StepBounds)
 
 
 def new_sequence(
@@ -63,5 +62,4 @@ def new_sequence(
 
 def _may_guess(params: SamplingParams) -> bool:
     """Whether a token's draw depends on what is before it by its logits alone."""
-    has_penalties = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1
-    return params.logprobs is None and not has_penalties
+    return params.logprobs is None and not params.has_penalties

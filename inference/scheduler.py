@@ -2,7 +2,8 @@
 
 Pure Python over ints; knows nothing of tensors, text or processes. It plans one step ahead: `plan` may be called again
 before `apply` has seen the tokens of the step before, so an end token is noticed one step late and the surplus token
-is dropped. Called from one thread; no method blocks.
+is dropped. Where prefills run beside decodes, each kind has its own steps (inference.tracks), and a turn decodes when
+its prefill is done. Called from one thread; no method blocks.
 """
 
 from __future__ import annotations
@@ -10,16 +11,33 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as AbstractSequence
+from dataclasses import asdict, dataclass
 from secrets import randbits
 
 from inference.mask_ledger import MaskJob, MaskLedger, TokenMatcher
-from inference.new_sequence import LONGEST_RUN, SchedulerLimits, new_sequence
+from inference.new_sequence import SchedulerLimits, new_sequence
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.block_table import BlockTable
 from inference.sequence import Sequence
-from inference.step import BlockWrite, ScheduledRow, StepPlan, StepResult, TokenWrite
+from inference.step import DECODES, LATE, BlockWrite, ScheduledRow, StepPlan, StepResult, TokenWrite
 from inference.step_draft import StepDraft
+from inference.tracks import Tracks
 from inference.types import EngineStats, TokenChunk, TokenLogprobs, TurnRequest
+
+
+@dataclass(slots=True)
+class _Counts:
+    """See EngineStats."""
+
+    num_steps: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_prompt_tokens: int = 0
+    num_generated_tokens: int = 0
+    num_preemptions: int = 0
+    num_forced_tokens: int = 0
+    num_guessed_tokens: int = 0
+    num_right_guesses: int = 0
+    num_late_masks: int = 0
 
 
 class Scheduler:
@@ -38,22 +56,13 @@ class Scheduler:
         self._running: list[Sequence] = []
         self._free_rows = list(range(limits.max_rows - 1, -1, -1))
         self._turns: dict[str, list[Sequence]] = {}
-        # Which sequences sample in each launched step, and how many tokens, oldest first: apply() reads them back in
-        # plan order.
-        self._launched: deque[list[tuple[Sequence, int]]] = deque()
+        self._tracks = Tracks(limits.bounds.prefills_apart)
         self._masks = MaskLedger(limits.max_rows)
-        self._num_steps = 0
-        self._num_prompt_tokens = 0
-        self._num_cached_prompt_tokens = 0
-        self._num_generated_tokens = 0
-        self._num_preemptions = 0
-        self._num_forced_tokens = 0
-        self._num_guessed_tokens = 0
-        self._num_right_guesses = 0
+        self._counts = _Counts()
 
     @property
     def has_work(self) -> bool:
-        return bool(self._turns) or bool(self._launched)
+        return bool(self._turns) or self._tracks.any_launched
 
     def submit(self, request: TurnRequest, matchers: AbstractSequence[TokenMatcher] = ()) -> None:
         """Queue a turn's choices behind those that wait. The caller has checked the prompt against max_model_len.
@@ -80,34 +89,36 @@ class Scheduler:
                 self._retire(sequence)
         self._forget_if_over(turn_id)
 
-    def plan(self) -> StepPlan | None:
-        """The next step, with its blocks allocated, or None when nothing can run before a result is applied."""
-        draft = StepDraft(tokens_left=self._limits.max_step_tokens)
+    def plan(self, track: int = DECODES) -> StepPlan | None:
+        """The next step of this track, with its blocks allocated, or None when nothing can run before a result is
+        applied. The first track has all steps, unless prefills run apart."""
+        draft = StepDraft(self._limits.max_step_tokens)
+        prefills = track == self._tracks.of_prefills
         # Asked first: a fork copies blocks before the step runs, so its parent's prompt must be an earlier step's work.
-        admissible = list(self._admissible())
-        self._plan_decodes(draft)
-        self._plan_running_prefills(draft)
-        self._admit(draft, admissible)
-        plan = draft.finish()
-        if not plan.rows:
-            assert not plan.new_rows
+        admissible = list(self._admissible()) if prefills else []
+        if track == DECODES:
+            self._plan_decodes(draft)
+            self._plan_runs(draft)
+        if prefills:
+            self._plan_running_prefills(draft)
+            self._admit(draft, admissible)
+        if not draft.sequences:
+            assert not draft.new_rows
             return None
 
-        rows = zip(draft.sequences, plan.rows, strict=True)
+        rows = zip(draft.sequences, draft.rows, strict=True)
         sampling = [(sequence, row.num_samples) for sequence, row in rows if row.samples]
         for sequence, _ in sampling:
             sequence.num_in_flight += 1
-            if sequence.matcher is not None and sequence.row is not None:
-                self._masks.planned(sequence.row)
-        self._launched.append(sampling)
-        self._num_steps += 1
-        return plan
+        self._counts.num_steps += 1
+        return draft.finish(track, self._tracks.launch(track, draft.sequences, sampling))
 
-    def apply(self, result: StepResult) -> list[TokenChunk]:
-        """Take in the tokens of the oldest launched step; returns one chunk for each sequence that is still wanted."""
+    def apply(self, result: StepResult, track: int = DECODES) -> list[TokenChunk]:
+        """Take in the tokens of the track's oldest launched step; returns one chunk for each sequence that is still
+        wanted and has got one."""
         chunks = []
         first = 0
-        for sequence, count in self._launched.popleft():
+        for sequence, count in self._tracks.finish(track):
             token_ids = result.token_ids[first : first + count]
             logprobs = result.logprobs[first]
             first += count
@@ -117,6 +128,10 @@ class Scheduler:
             sequence.num_in_flight -= 1
             if sequence.finish_reason is not None:
                 continue  # the surplus token of a stop or cancel that was noticed after this step was launched
+            if token_ids[0] == LATE:
+                sequence.num_planned -= 1
+                self._counts.num_late_masks += 1
+                continue
             chunks.append(self._taken_in(sequence, token_ids, logprobs))
         return chunks
 
@@ -124,9 +139,9 @@ class Scheduler:
         self, sequence: Sequence, token_ids: AbstractSequence[int], logprobs: TokenLogprobs | None
     ) -> TokenChunk:
         if sequence.guess:
-            self._num_guessed_tokens += len(sequence.guess)
+            self._counts.num_guessed_tokens += len(sequence.guess)
             token_ids = sequence.take_verified(token_ids)
-            self._num_right_guesses += len(token_ids) - 1
+            self._counts.num_right_guesses += len(token_ids) - 1
         error = None
         for token_id in token_ids:
             error = sequence.take_in(token_id)
@@ -135,15 +150,18 @@ class Scheduler:
             self._finish_if_done(sequence, token_id, error)
             if sequence.finish_reason is not None:
                 break
-        if sequence.matcher is not None and sequence.row is not None:
-            self._masks.post(sequence.row, sequence.num_in_flight, sequence.matcher)
+        if sequence.row is not None:
+            # A block can be found by others only now that what fills it has been computed: they may run beside.
+            sequence.table.record_full_blocks(sequence.token_ids, sequence.num_planned - sequence.num_uncounted)
+            if sequence.matcher is not None:
+                self._masks.post(sequence.row, len(sequence.token_ids), sequence.matcher)
         return self._chunk_of_output(sequence, logprobs, error)
 
     def _chunk_of_output(self, sequence: Sequence, logprobs: TokenLogprobs | None, error: str | None) -> TokenChunk:
         token_ids, sequence.unsent = tuple(sequence.unsent), []
         first, sequence.has_spoken = not sequence.has_spoken, True
-        self._num_generated_tokens += len(token_ids)
-        self._num_forced_tokens += sequence.num_forced
+        self._counts.num_generated_tokens += len(token_ids)
+        self._counts.num_forced_tokens += sequence.num_forced
         sequence.num_forced = 0
         return TokenChunk(
             turn_id=sequence.turn_id,
@@ -167,56 +185,91 @@ class Scheduler:
             num_blocks=self._pool.num_blocks,
             num_blocks_in_use=self._pool.num_in_use,
             num_blocks_cached=self._pool.num_cached,
-            num_steps=self._num_steps,
-            num_prompt_tokens=self._num_prompt_tokens,
-            num_cached_prompt_tokens=self._num_cached_prompt_tokens,
-            num_generated_tokens=self._num_generated_tokens,
-            num_preemptions=self._num_preemptions,
-            num_forced_tokens=self._num_forced_tokens,
-            num_guessed_tokens=self._num_guessed_tokens,
-            num_right_guesses=self._num_right_guesses,
+            **asdict(self._counts),
         )
 
     # Planning, in order of precedence: turns that already speak, prompts half read, then newcomers.
 
     def _plan_decodes(self, draft: StepDraft) -> None:
-        for sequence in list(self._running):
+        decoding = [sequence for sequence in self._running if sequence.is_decoding]
+        self._plan_decodes_of(draft, [sequence for sequence in decoding if not self._prefills(sequence)])
+        if not draft.sequences:
+            # With nobody else to hold up, a step may as well wait for the prefill on the device.
+            self._plan_decodes_of(draft, [sequence for sequence in decoding if self._prefills(sequence)])
+
+    def _prefills(self, sequence: Sequence) -> bool:
+        """Is it being prefilled beside the decodes, or on its way to be?"""
+        track = self._tracks.of_prefills
+        return track != DECODES and self._tracks.runs(sequence, track)
+
+    def _plan_decodes_of(self, draft: StepDraft, decoding: list[Sequence]) -> None:
+        guess_tokens_left = max(0, self._limits.bounds.few_stepped - len(decoding))
+        for sequence in decoding:
             if draft.tokens_left == 0:
                 break
             # The check of `row` skips a sequence that an earlier one of this loop has preempted.
-            if sequence.row is None or not sequence.is_decoding or not sequence.may_grow:
+            if sequence.row is None or not sequence.may_grow or sequence.num_in_flight == 2:
                 continue
             guess = sequence.next_guess()
             if guess and sequence.num_in_flight:
                 continue  # its guess begins behind a token that is not known yet
-            if guess and self._verify(draft, sequence, guess):
+            if guess and len(guess) <= guess_tokens_left and self._verify(draft, sequence, guess):
+                guess_tokens_left -= len(guess)
                 continue
+            if sequence.num_in_flight and self._is_drawn_by_host_and_may_be_late(sequence):
+                continue  # the host must know where its row stands
             if self._make_room(draft, sequence, sequence.num_planned + 1):
                 self._schedule(draft, sequence, 1)
+
+    def _is_drawn_by_host_and_may_be_late(self, sequence: Sequence) -> bool:
+        may_be_late = sequence.matcher is not None and self._limits.bounds.masks_may_be_late
+        return may_be_late and not sequence.params.is_plain
 
     def _verify(self, draft: StepDraft, sequence: Sequence, guess: tuple[int, ...]) -> bool:
         """Compute a guess behind the last known token, if there is room; the tokens after each are drawn."""
         count = 1 + len(guess)
-        if count > draft.tokens_left or not self._grow(draft, sequence, sequence.num_planned + count):
+        if count > draft.tokens_left or not self._is_short(sequence, count):
+            return False
+        if not self._grow(draft, sequence, sequence.num_planned + count):
             return False
         assert sequence.row is not None
         draft.token_writes.append(TokenWrite(sequence.row, len(sequence.token_ids), guess))
-        draft.runs.append(ScheduledRow(sequence.row, sequence.num_planned, count, samples=True, verifies=True))
-        draft.run_sequences.append(sequence)
-        draft.tokens_left -= count
+        draft.add_run(ScheduledRow(sequence.row, sequence.num_planned, count, samples=True, verifies=True), sequence)
         sequence.guess = guess
         sequence.num_planned += count
-        sequence.table.record_full_blocks(sequence.token_ids, len(sequence.token_ids))
         return True
 
+    def _is_short(self, sequence: Sequence, count: int) -> bool:
+        """May so many known tokens be computed one by one? Each of them reads all keys before it."""
+        bounds = self._limits.bounds
+        return count <= bounds.longest_run and count * sequence.num_planned <= bounds.run_keys
+
+    def _has_run(self, sequence: Sequence) -> bool:
+        """Forced tokens wait that are to be computed as they would have been one by one."""
+        return sequence.is_behind_its_prompt and self._is_short(sequence, sequence.num_to_compute)
+
+    def _plan_runs(self, draft: StepDraft) -> None:
+        room = self._limits.bounds.run_tokens_beside(draft.num_tokens)
+        for sequence in list(self._running):
+            count = min(sequence.num_to_compute, draft.tokens_left, room)
+            if count <= 0 or not self._has_run(sequence) or self._prefills(sequence):
+                continue
+            if self._make_room(draft, sequence, sequence.num_planned + count):
+                self._schedule(draft, sequence, count)
+                room -= count
+
     def _plan_running_prefills(self, draft: StepDraft) -> None:
+        others_decode = any(sequence.is_decoding for sequence in self._running)
         for sequence in list(self._running):
             if draft.tokens_left == 0:
                 break
-            if sequence.row is None or not sequence.is_prefilling:
+            if sequence.row is None or not sequence.is_prefilling or self._has_run(sequence):
                 continue
             count = self._chunk(draft, sequence, sequence.num_planned, sequence.num_to_compute)
-            if self._grow(draft, sequence, sequence.num_planned + count):
+            num_tokens = sequence.num_planned + count
+            # With nobody who decodes, nobody will end and make room.
+            make_room = self._grow if others_decode else self._make_room
+            if make_room(draft, sequence, num_tokens):
                 self._schedule(draft, sequence, count)
 
     def _admit(self, draft: StepDraft, admissible: list[Sequence]) -> None:
@@ -258,13 +311,15 @@ class Scheduler:
         if sequence.num_cached_tokens is None:
             # What is forced from the start may be cached as well, and is no part of the prompt.
             sequence.num_cached_tokens = min(num_cached, sequence.num_prompt_tokens)
-            self._num_prompt_tokens += sequence.num_prompt_tokens
-            self._num_cached_prompt_tokens += sequence.num_cached_tokens
-        draft.new_rows.append(sequence.new_row())
+            self._counts.num_prompt_tokens += sequence.num_prompt_tokens
+            self._counts.num_cached_prompt_tokens += sequence.num_cached_tokens
+        holder = 0
         if sequence.matcher is not None:
-            self._masks.post(sequence.row, 0, sequence.matcher)
+            holder = self._masks.enter(sequence.row)
+            self._masks.post(sequence.row, len(sequence.token_ids), sequence.matcher)
+        draft.new_rows.append(sequence.new_row(holder))
         draft.block_writes.append(BlockWrite(sequence.row, 0, tuple(sequence.table.block_ids)))
-        self._schedule(draft, sequence, count)
+        self._schedule(draft, sequence, count, enters=True)
         return True
 
     def _adopt_prefix(self, sequence: Sequence) -> int:
@@ -272,30 +327,27 @@ class Scheduler:
         parent = sequence.parent
         if parent is not None and parent.finish_reason is None and parent.row is not None:
             sequence.table = parent.table.fork(sequence.num_prompt_tokens)
+            self._tracks.lend(parent)
             sequence.parent = None
             return sequence.num_prompt_tokens - 1
         return sequence.table.match_prefix(sequence.token_ids)
 
-    def _schedule(self, draft: StepDraft, sequence: Sequence, count: int) -> None:
+    def _schedule(self, draft: StepDraft, sequence: Sequence, count: int, *, enters: bool = False) -> None:
         assert sequence.row is not None
-        decodes = sequence.is_decoding
+        row = ScheduledRow(sequence.row, sequence.num_planned, count, samples=sequence.num_to_compute == count)
         draft.token_writes += sequence.token_writes()
-        samples = sequence.num_to_compute == count
-        row = ScheduledRow(sequence.row, sequence.num_planned, count, samples)
-        # What was forced is computed as it would have been one by one; a prompt, or a long run, as a prompt is.
-        is_run = not decodes and sequence.num_planned >= sequence.num_prompt_tokens and count <= LONGEST_RUN
-        if decodes:
-            draft.decodes.append(row)
-            draft.decode_sequences.append(sequence)
-        elif is_run:
-            draft.runs.append(row)
-            draft.run_sequences.append(sequence)
+        is_prefill = enters or not (sequence.is_decoding or self._has_run(sequence))
+        if is_prefill:
+            draft.add_prefill(row, sequence)
+        elif sequence.is_decoding and not sequence.is_rewound:
+            draft.add_decode(row, sequence)
         else:
-            draft.prefills.append(row)
-            draft.prefill_sequences.append(sequence)
-        draft.tokens_left -= count
+            draft.add_run(row, sequence)
+        sequence.is_rewound = False
         sequence.num_planned += count
-        sequence.table.record_full_blocks(sequence.token_ids, min(sequence.num_planned, len(sequence.token_ids)))
+        if is_prefill:
+            # Others of this step, or later ones of its track, may share what it computes.
+            sequence.table.record_full_blocks(sequence.token_ids, min(sequence.num_planned, len(sequence.token_ids)))
 
     def _chunk(self, draft: StepDraft, sequence: Sequence, start: int, wanted: int) -> int:
         """How many of `wanted` tokens from `start` on fit the budget; a prompt is cut between blocks where possible.
@@ -303,7 +355,7 @@ class Scheduler:
         Then what is computed together within a block does not depend on how much of a step others take.
         """
         room = draft.tokens_left
-        if sequence.chunk_limit is not None and draft.decodes:
+        if sequence.chunk_limit is not None and any(other.is_decoding for other in self._running):
             room = min(room, sequence.chunk_limit)
         if wanted <= room:
             return wanted
@@ -328,9 +380,8 @@ class Scheduler:
     def _make_room(self, draft: StepDraft, sequence: Sequence, num_tokens: int) -> bool:
         """Grow a decoding sequence, at the cost of the youngest ones if need be; False if it had to go itself."""
         while not self._grow(draft, sequence, num_tokens):
-            victim = next(
-                candidate for candidate in reversed(self._running) if candidate not in draft.sequences
-            )
+            planned = draft.sequences
+            victim = next(candidate for candidate in reversed(self._running) if candidate not in planned)
             self._preempt(victim)
             if victim is sequence:
                 return False
@@ -340,10 +391,10 @@ class Scheduler:
         """Send a running sequence back to the head of the queue; its tokens stay, its KV is computed again."""
         self._leave_row(sequence)
         if sequence.matcher is not None:
-            sequence.drop_in_flight()  # its mask may make room for that of the row's next holder
+            sequence.drop_in_flight()  # its mask makes room for that of the row's next holder
         sequence.num_planned = 0
         self._waiting.appendleft(sequence)
-        self._num_preemptions += 1
+        self._counts.num_preemptions += 1
 
     # Ends
 
@@ -370,13 +421,14 @@ class Scheduler:
         if sequence.row is None:
             self._waiting.remove(sequence)
             return
-        if sequence.matcher is not None:
-            self._masks.release(sequence.row)
         self._leave_row(sequence)
 
     def _leave_row(self, sequence: Sequence) -> None:
         assert sequence.row is not None
-        # A decode token's block becomes findable only now that the token is known.
+        if sequence.matcher is not None:
+            self._masks.release(sequence.row)
+        self._tracks.leave(sequence)
+        # What a running step still computes may be shared as well: whoever does so follows.
         sequence.table.record_full_blocks(sequence.token_ids, min(sequence.num_planned, len(sequence.token_ids)))
         sequence.table.release()
         self._free_rows.append(sequence.row)

@@ -17,12 +17,15 @@ class Sequence:
 
     token_ids: every token known to the host, the prompt first.
     num_planned: tokens whose KV the launched steps compute; at most one beyond token_ids is in flight at a time.
+    last_steps: of each track, the number of the last step that computes something of it; last_loan: of the last step
+    that copies from its blocks.
     num_in_flight: launched steps whose token for this sequence the host has not seen yet: 0, 1 or 2.
     num_void: launched steps before those whose token is known already, because it was forced, or wrong.
     num_unwritten: the last known tokens that the runner's row does not have.
     unsent: generated tokens that no chunk has told yet. has_spoken: a chunk has told some.
     num_forced: those of `unsent` that were never sampled.
     matcher: what its tokens are held to, if anything.
+    is_rewound: its row may stand elsewhere than at num_planned, and must be told.
     lookup: guesses its tokens, if it may. guess: those that a launched step verifies.
     has_ended_itself: its last token is an end token.
     chunk_limit: how many tokens of its prompt a step takes while others decode, if that is bounded.
@@ -45,7 +48,10 @@ class Sequence:
         self.num_planned = 0
         self.num_in_flight = 0
         self.num_void = 0
+        self.last_steps = [0, 0]
+        self.last_loan = 0
         self.num_unwritten = 0
+        self.is_rewound = False
         self.unsent: list[int] = []
         self.has_spoken = False
         self.num_forced = 0
@@ -78,6 +84,16 @@ class Sequence:
         return self.num_to_compute > 0 and not self.is_decoding
 
     @property
+    def is_behind_its_prompt(self) -> bool:
+        """Several known tokens wait to be computed, and none of the prompt."""
+        return self.is_prefilling and self.row is not None and self.num_planned >= self.num_prompt_tokens
+
+    @property
+    def num_uncounted(self) -> int:
+        """Launched steps whose work may not be done yet, a token each."""
+        return self.num_in_flight + self.num_void
+
+    @property
     def may_grow(self) -> bool:
         """Whether another token may still be sampled after those in flight."""
         return self.num_tokens_with_in_flight < self.max_total_tokens
@@ -101,6 +117,7 @@ class Sequence:
         self.lookup.learn(len(guess), num_right)
         if self.row is not None:
             self.num_planned = len(self.token_ids) + num_right
+            self.is_rewound = num_right < len(guess)
         return token_ids[: num_right + 1]
 
     def take_in(self, token_id: int) -> str | None:
@@ -141,6 +158,9 @@ class Sequence:
         taken = list(takewhile(matcher.accept, forced)) if matcher is not None and len(forced) >= min_run else []
         if not taken:
             return
+        # A step that runs computes the last token known so far; what another one would, it computes of a wrong token.
+        self.num_planned = min(self.num_planned, len(self.token_ids))
+        self.is_rewound = True
         self.token_ids += taken
         self.unsent += taken
         self.num_forced += len(taken)
@@ -156,9 +176,10 @@ class Sequence:
         self.num_unwritten = 0
         return [TokenWrite(self.row, start, tuple(self.token_ids[start:]))]
 
-    def new_row(self) -> NewRow:
+    def new_row(self, mask_holder: int) -> NewRow:
         assert self.row is not None
         self.num_unwritten = 0
+        self.is_rewound = False
         return NewRow(
             row=self.row,
             token_ids=tuple(self.token_ids),
@@ -167,7 +188,7 @@ class Sequence:
             noise_key=self.noise_key,
             no_end_before=self.no_end_before,
             end_token_ids=self.end_token_ids,
-            is_constrained=self.matcher is not None,
+            mask_holder=mask_holder,
         )
 
     @property

@@ -9,6 +9,33 @@ from dataclasses import dataclass
 
 from inference.types import SamplingParams, TokenLogprobs
 
+# A StepPlan's tracks. Where prefills do not run beside decodes, all steps are of the first.
+DECODES, PREFILLS = 0, 1
+LATE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StepBounds:
+    """What a runner's steps can hold, and how it runs them.
+
+    prefills_apart: a plan holds decodes and runs, or prefill chunks, and the two kinds run at the same time.
+    max_stepped: tokens of a step that holds decodes and runs; few_stepped: as many are computed alike, bit for bit, so
+    runs do not make a step of fewer decodes larger. longest_run: tokens of a known run that are computed one by one;
+    run_keys: and so many keys may they read, each token for itself. Longer ones are read as prompts are.
+    masks_may_be_late: a constrained row whose mask has not come samples nothing (LATE) instead of holding up the step.
+    """
+
+    prefills_apart: bool = False
+    max_stepped: int = 1 << 30
+    few_stepped: int = 1 << 30
+    longest_run: int = 32
+    run_keys: int = 1 << 30
+    masks_may_be_late: bool = False
+
+    def run_tokens_beside(self, num_tokens: int) -> int:
+        """Room for runs in a step of so many tokens. Rows are no more than max_stepped, so a run has room for one."""
+        return (self.few_stepped if num_tokens < self.few_stepped else self.max_stepped) - num_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
@@ -16,7 +43,8 @@ class NewRow:
 
     no_end_before: positions below it may not sample an end token (min_tokens, as an absolute token count).
     end_token_ids: the tokens that end this sequence; masked while no_end_before forbids them.
-    is_constrained: each token that the row samples waits for its mask (inference.mask_ledger).
+    mask_holder: each token that the row samples needs the mask that was made for this holder of the row
+    (inference.mask_ledger); 0, none does.
     """
 
     row: int
@@ -26,7 +54,7 @@ class NewRow:
     noise_key: int
     no_end_before: int
     end_token_ids: tuple[int, ...]
-    is_constrained: bool = False
+    mask_holder: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +99,16 @@ class StepPlan:
     computed as if they were decoded one by one, `num_stepped` in all, then prefill chunks; no row occurs twice.
 
     Applied in this order: block_copies (source, copy), new_rows, token_writes, block_writes, then the pass.
+
+    track: steps of one track run in order. follows: this one also runs after all that the other track has launched;
+    without, the two may run at the same time.
     """
 
     rows: tuple[ScheduledRow, ...]
     num_decodes: int
     num_stepped: int
+    track: int = 0
+    follows: bool = False
     new_rows: tuple[NewRow, ...] = ()
     token_writes: tuple[TokenWrite, ...] = ()
     block_writes: tuple[BlockWrite, ...] = ()
@@ -88,7 +121,11 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The tokens drawn, num_samples a row, in the plan's order; logprobs are None where not asked."""
+    """The tokens drawn, num_samples a row, in the plan's order; logprobs are None where not asked.
+
+    LATE stands for a token whose mask had not come when it was to be drawn: the row stays where it was, and the next
+    step that decodes it draws that token.
+    """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs | None, ...]

@@ -39,6 +39,17 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """The untouched logits, at most divided by the temperature, are drawn from, and nothing else is asked for."""
+        restricts = self.temperature != 0 and (self.top_k != 0 or self.top_p != 1 or self.min_p != 0)
+        asks = self.logprobs is not None or bool(self.logit_bias) or self.min_tokens != 0
+        return not (restricts or asks or self.has_penalties)
+
+    @property
+    def has_penalties(self) -> bool:
+        return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1
+
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
@@ -108,7 +119,8 @@ class EngineStats:
 
     num_forced_tokens: generated tokens that were known without a pass of their own. num_guessed_tokens,
     num_right_guesses: guessed from a turn's history, and those that held. num_masks, mask_s: masks of
-    constrained rows that were computed, and the time it took in all.
+    constrained rows that were computed, and the time it took in all; num_late_masks: how often a row sat a step out
+    because its mask had not come.
     num_blocks_in_use counts blocks that a live turn holds; num_blocks_cached those kept for reuse only.
     """
 
@@ -125,6 +137,7 @@ class EngineStats:
     num_forced_tokens: int = 0
     num_guessed_tokens: int = 0
     num_right_guesses: int = 0
+    num_late_masks: int = 0
     num_masks: int = 0
     mask_s: float = 0.0
     last_step_s: float = 0.0

@@ -23,7 +23,7 @@ class CudaRows:
 
     token_ids: [rows, stride]; block_table: [rows, max_blocks]; lengths: [rows], tokens in the cache;
     temperatures: [rows] float32; noise_keys: [rows] int64; skips: [rows], 1 where the sampling kernel leaves the row to
-    the host-driven sampler; constrained: [rows], 1 where each sampled token waits for its mask.
+    the host-driven sampler; mask_holders: [rows], 0 where nothing that is sampled needs a mask.
     """
 
     def __init__(self, max_rows: int, max_model_len: int, block_size: int, device: torch.device) -> None:
@@ -42,26 +42,26 @@ class CudaRows:
         self.lengths, self.skips = parts[2], parts[3]
         self.temperatures = parts[4].view(torch.float32)
         self.noise_keys = parts[5].view(torch.int64)
-        self.constrained = parts[6]
+        self.mask_holders = parts[6]
         self.sampling: list[RowSampling | None] = [None] * rows
-        self.is_constrained = [False] * rows
+        self.holders = [0] * rows
         self.spare_row = max_rows
 
     def apply(self, plan: StepPlan, lengths_of: Mapping[int, int]) -> None:
         """Stage everything that the plan changes, and these rows' lengths, and scatter it with one kernel."""
         writes: list[tuple[int, Sequence[int] | np.ndarray]] = []
-        tokens, table, lengths, skips, temperatures, keys, constrained, _ = self._starts
+        tokens, table, lengths, skips, temperatures, keys, holders, _ = self._starts
         for new in plan.new_rows:
             sampling = RowSampling.of(new, self.arena.device)
             self.sampling[new.row] = sampling
-            self.is_constrained[new.row] = new.is_constrained
+            self.holders[new.row] = new.mask_holder
             writes += [
                 (tokens + new.row * self._stride, new.token_ids),
                 (lengths + new.row, (lengths_of.get(new.row, 0),)),
-                (skips + new.row, (0 if sampling.is_plain else 1,)),
+                (skips + new.row, (0 if sampling.params.is_plain else 1,)),
                 (temperatures + new.row, np.array([new.params.temperature], np.float32).view(np.int32)),
                 (keys + new.row * _INT64_WORDS, np.array([new.noise_key], np.int64).view(np.int32)),
-                (constrained + new.row, (1 if new.is_constrained else 0,)),
+                (holders + new.row, (new.mask_holder,)),
             ]
         entered = {new.row for new in plan.new_rows}
         writes += [(lengths + row, (length,)) for row, length in lengths_of.items() if row not in entered]

@@ -25,7 +25,7 @@ from inference.runner.model_runner import ModelRunner
 from inference.runner.phase_clock import PhaseClock
 from inference.runner.probe import KVShape, probe, shape_of_definition
 from inference.runner.rotary import settle_rotary
-from inference.step import StepPlan
+from inference.step import StepBounds, StepPlan
 from inference.types import ContextBound
 
 logger = logging.getLogger("headrace.engine")
@@ -39,6 +39,7 @@ class Runner(Protocol):
     """What the engine drives; one implementation a device."""
 
     attention_name: str
+    bounds: StepBounds
 
     def launch(self, plan: StepPlan) -> Any: ...
 

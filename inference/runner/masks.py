@@ -25,27 +25,25 @@ class HostMasks:
         self.reset()
 
     def reset(self) -> None:
-        max_rows = len(self.words)
-        self._posted = [0] * max_rows
-        self._served = [0] * max_rows
-        self._is_open = [True] * max_rows
+        """With a new scheduler, holders are numbered anew; nothing runs."""
+        self._posted = [(0, 0)] * len(self.words)
+        self._is_open = [True] * len(self.words)
 
     def post(self, jobs: Sequence[MaskJob]) -> None:
-        """A later ticket serves those before it too: what they sample is not used."""
         for job in jobs:
             is_open = job.matcher is None or not job.matcher.mask(self.words[job.row])
             with self._changed:
                 self._is_open[job.row] = is_open
-                self._posted[job.row] = max(job.ticket, self._posted[job.row])
+                self._posted[job.row] = (job.holder, job.position)
                 self._changed.notify_all()
 
-    def next_of(self, row: int) -> npt.NDArray[np.bool_] | None:
-        """Which tokens the row may sample now, [vocab_size]; None if all. Waits for its ticket, the next of the row."""
-        self._served[row] += 1
-        ticket = self._served[row]
+    def wait_for(self, row: int, holder: int, position: int) -> npt.NDArray[np.bool_] | None:
+        """Which tokens may stand at `position` of the row's holder, [vocab_size]; None if all, or if nobody wants to
+        know any more."""
+        wanted = (holder, position)
         with self._changed:
-            if not self._changed.wait_for(lambda: self._posted[row] >= ticket, _LOST_S):
+            if not self._changed.wait_for(lambda: self._posted[row] >= wanted, _LOST_S):
                 raise RuntimeError(f"no mask came for row {row}")
-            if self._is_open[row]:
+            if self._is_open[row] or self._posted[row] != wanted:
                 return None
             return np.unpackbits(self.words[row].view(np.uint8), bitorder="little")[: self._vocab_size].view(np.bool_)

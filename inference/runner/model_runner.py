@@ -21,7 +21,7 @@ from inference.runner.input_batch import StepInputs, prepare
 from inference.runner.masks import HostMasks
 from inference.runner.request_rows import RequestRows
 from inference.runner.sampler import sample
-from inference.step import StepPlan, StepResult
+from inference.step import StepBounds, StepPlan, StepResult
 
 # On few cores a step of so few tokens runs faster on one: its products are too small to be worth waking a second.
 _ONE_THREAD_TOKENS, _FEW_THREADS = 16, 4
@@ -33,12 +33,18 @@ class StepHandle:
     def __init__(self, future: Future[StepResult]) -> None:
         self._future = future
 
+    @property
+    def is_done(self) -> bool:
+        return self._future.done()
+
     def wait(self) -> StepResult:
         return self._future.result()
 
 
 class ModelRunner:
     """Owns the model, the rows and the KV pool. `launch` may be called from one thread at a time."""
+
+    bounds = StepBounds()
 
     def __init__(
         self, model: nn.Module, pool: KVPool, backend: AttentionBackend[StepInputs], *, max_rows: int,
@@ -58,7 +64,7 @@ class ModelRunner:
         return StepHandle(self._thread.submit(self._run, plan))
 
     def reset_masks(self) -> None:
-        """Tickets start anew, with a new scheduler; nothing runs."""
+        """Holders of rows are numbered anew, with a new scheduler; nothing runs."""
         self._masks.reset()
 
     def post_masks(self, jobs: Sequence[MaskJob]) -> None:

@@ -39,27 +39,8 @@ class RowSampling:
         )
 
     @property
-    def is_plain(self) -> bool:
-        """The untouched logits, at most divided by the temperature, are drawn from, and nothing else is asked for."""
-        params = self.params
-        return (
-            params.logprobs is None
-            and not params.logit_bias
-            and params.min_tokens == 0
-            and (params.temperature == 0 or (params.top_k == 0 and params.top_p == 1 and params.min_p == 0))
-            and not self.has_penalties
-        )
-
-    @property
     def is_plain_greedy(self) -> bool:
-        return self.is_plain and self.params.temperature == 0
-
-    @property
-    def has_penalties(self) -> bool:
-        params = self.params
-        return (
-            params.presence_penalty != 0 or params.frequency_penalty != 0 or params.repetition_penalty != 1
-        )
+        return self.params.is_plain and self.params.temperature == 0
 
 
 class RequestRows:
@@ -74,14 +55,14 @@ class RequestRows:
         # And room for the longest length rounded up as attention rounds it; what lies past a row's end is masked.
         self.block_table = torch.zeros((max_rows, -(-max_model_len // block_size) + 64), dtype=torch.int64)
         self.sampling: list[RowSampling | None] = [None] * max_rows
-        self.is_constrained = [False] * max_rows
+        self.mask_holders = [0] * max_rows
 
     def apply(self, plan: StepPlan) -> None:
         """Write the plan's new rows, tokens and block ids."""
         for new in plan.new_rows:
             self.token_ids[new.row, : len(new.token_ids)] = torch.tensor(new.token_ids, dtype=torch.int64)
             self.sampling[new.row] = RowSampling.of(new)
-            self.is_constrained[new.row] = new.is_constrained
+            self.mask_holders[new.row] = new.mask_holder
         for tokens in plan.token_writes:
             ids = torch.tensor(tokens.token_ids, dtype=torch.int64)
             self.token_ids[tokens.row, tokens.start : tokens.start + len(ids)] = ids

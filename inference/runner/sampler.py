@@ -29,8 +29,9 @@ def sample(
     model's own: taken before masks, penalties, bias and temperature.
     """
     own = logits.clone() if any(_sampling(rows, row).params.logprobs is not None for row in row_ids) else logits
-    for index, row in enumerate(row_ids):
-        allowed = masks.next_of(row) if masks is not None and rows.is_constrained[row] else None
+    for index, (row, position) in enumerate(zip(row_ids, positions, strict=True)):
+        holder = rows.mask_holders[row]
+        allowed = masks.wait_for(row, holder, position) if masks is not None and holder else None
         if allowed is not None:
             logits[index].masked_fill_(~torch.from_numpy(allowed), -torch.inf)
     tokens = logits.argmax(dim=-1)

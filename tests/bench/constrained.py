@@ -97,21 +97,24 @@ def _window(  # type: ignore[no-untyped-def]
 
     model.runner.post_masks = timed
     before, gaps = engine.engine.stats(), []
+    watched = str(num_held) if num_held < args.batch else "0"  # a free row, if there is one
     started = last = time.perf_counter()
-    for _ in range(steps):
-        engine.step()
-        now = time.perf_counter()
-        gaps.append((now - last) * 1e3)
-        last = now
+    while len(gaps) < steps:
+        if any(chunk.turn_id == watched for chunk in engine.step()):
+            now = time.perf_counter()
+            gaps.append((now - last) * 1e3)
+            last = now
     wall_s, after = last - started, engine.engine.stats()
     model.runner.post_masks = post
     assert after.num_running == args.batch, "a row has ended within the window"
     for index in range(args.batch):
         engine.engine.cancel(str(index))
     engine.run()
+    num_late = after.num_late_masks - before.num_late_masks
     tokens = after.num_generated_tokens - before.num_generated_tokens
     return {
         "itl_ms": _percentile(gaps, 0.5), "itl_p99_ms": _percentile(gaps, 0.99), "tokens_per_s": tokens / wall_s,
+        "late_share": num_late / max(1, num_held * (after.num_steps - before.num_steps)),
         "forced_share": (after.num_forced_tokens - before.num_forced_tokens) / tokens,
         "mask_p50_ms": _percentile(mask_ms, 0.5), "mask_p99_ms": _percentile(mask_ms, 0.99),
     }  # fmt: skip
@@ -123,7 +126,7 @@ def _percentile(values: list[float], q: float) -> float:
 
 def _report(args: argparse.Namespace, best: dict[float, dict[str, float]]) -> None:
     print(f"{args.model}, batch {args.batch}, {args.device}")
-    names = ("itl_ms", "itl_p99_ms", "tokens_per_s", "forced_share", "mask_p50_ms", "mask_p99_ms")
+    names = ("itl_ms", "itl_p99_ms", "tokens_per_s", "late_share", "forced_share", "mask_p50_ms", "mask_p99_ms")
     print(("{:>12}" + "{:>14}" * len(names)).format("constrained", *names))
     for share, row in best.items():
         print(("{:>12.0%}" + "{:>14.3f}" * len(names)).format(share, *(row[name] for name in names)))

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _run(model, args: argparse.Namespace, salt: int) -> tuple[list[float], int, float]:  # type: ignore[no-untyped-def]
-    """The gaps between steps in ms, how many there were before the long prompt came, and that one's first token."""
+    """The gaps in ms between a running turn's tokens, how many came before the long prompt, and when it answers."""
     engine = local_engine(model, max_rows=args.running + 1, max_step_tokens=2048, long_prompt_chunk=args.chunk)
     for index in range(args.running):
         prompt = [(7 * index + 13 * position + salt) % 30_000 + 10 for position in range(256)]
@@ -59,12 +59,12 @@ def _run(model, args: argparse.Namespace, salt: int) -> tuple[list[float], int, 
 
     def step() -> None:
         nonlocal last
-        engine.step()
-        now = time.perf_counter()
-        gaps.append((now - last) * 1e3)
-        last = now
+        if any(chunk.turn_id == "0" for chunk in engine.step()):
+            now = time.perf_counter()
+            gaps.append((now - last) * 1e3)
+            last = now
 
-    for _ in range(args.steps_before):
+    while len(gaps) < args.steps_before:
         step()
     before = len(gaps)
     prompt = [(17 * position + salt) % 30_000 + 10 for position in range(args.prompt)]
@@ -84,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="qwen3-0.6b", choices=sorted(SHAPES))
     parser.add_argument("--prompt", type=int, default=8192)
     parser.add_argument("--running", type=int, default=4)
-    parser.add_argument("--chunk", type=int, default=128, help="tokens of it that a step takes while others run")
+    parser.add_argument("--chunk", type=int, default=512, help="tokens of it that a step takes while others run")
     parser.add_argument("--steps-before", type=int, default=400)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--kv-gib", type=int, default=8)

@@ -51,16 +51,16 @@ def _profile_prefill(runner, count: int, context: int, title: str) -> None:
     blocks = (context + count) // 16 + 8
     runner.rows.block_table[0, :blocks] = torch.arange(blocks, device="cuda")
     torch.cuda.synchronize()
-    with torch.cuda.stream(runner._stream):
-        runner._prefill(chunk)
+    with torch.cuda.stream(runner.prefills.stream):
+        runner.prefills.run(chunk)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         for _ in range(10):
-            runner._prefill(chunk)
+            runner.prefills.run(chunk)
         end.record()
         end.synchronize()
         with profile(activities=[ProfilerActivity.CUDA]) as trace:
-            runner._prefill(chunk)
+            runner.prefills.run(chunk)
             torch.cuda.synchronize()
     print(f"{title}: {start.elapsed_time(end) * 100:.0f} us", flush=True)
     spent, counts = defaultdict(float), defaultdict(int)
@@ -78,20 +78,20 @@ def _profile(runner, batch: int, context: int, title: str) -> None:
     for row in range(batch):
         rows.block_table[row, :blocks] = torch.arange(row * blocks, (row + 1) * blocks, device="cuda")
     rows.lengths[:batch] = context
-    runner._row_ids[:batch] = torch.arange(batch, device="cuda")
-    runner._batch = ()
+    runner.decodes._row_ids[:batch] = torch.arange(batch, device="cuda")
+    runner.decodes._entries = ()
     torch.cuda.synchronize()
-    with torch.cuda.stream(runner._stream):
+    with torch.cuda.stream(runner.decodes.stream):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         for _ in range(20):
-            runner._graphs[batch].replay()
+            runner.decodes._graphs[batch].replay()
         end.record()
         end.synchronize()
         step_us = start.elapsed_time(end) / 20 * 1e3
         with profile(activities=[ProfilerActivity.CUDA]) as trace:
             for _ in range(5):
-                runner._graphs[batch].replay()
+                runner.decodes._graphs[batch].replay()
             torch.cuda.synchronize()
     ours = [event for event in trace.events() if "_kernel" in event.name]
     kernels = sorted((event.time_range.start, event.time_range.end) for event in ours)

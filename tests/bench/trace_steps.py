@@ -13,6 +13,7 @@ import itertools
 import json
 import sys
 import tempfile
+from collections import deque
 from pathlib import Path
 from statistics import median
 
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from inference.config import EngineConfig
 from inference.runner.loader import load
+from inference.step import DECODES
 from tests.bench.shapes import SHAPES, write_config
 from tests.testkit.local_engine import local_engine
 
@@ -67,7 +69,9 @@ def _trace(model, args: argparse.Namespace):  # type: ignore[no-untyped-def]
         engine.submit(str(index), prompt, temperature=0, max_tokens=300, ignore_eos=True)
     for _ in range(60):
         engine.step()
-    scheduler, runner, launched = engine.engine._scheduler, engine.engine._runner, engine.engine._launched
+    scheduler, runner = engine.engine._scheduler, engine.engine._runner
+    launched = deque(step.handle for step in engine.engine._launched[DECODES])
+    engine.engine._launched[DECODES].clear()
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as trace:
         for _ in range(24):
             with record_function("headrace.plan"):
@@ -79,6 +83,8 @@ def _trace(model, args: argparse.Namespace):  # type: ignore[no-untyped-def]
             with record_function("headrace.apply"):
                 scheduler.apply(result)
         torch.cuda.synchronize()
+    for handle in launched:
+        scheduler.apply(handle.wait())
     engine.run()
     # The profiler shows the host's spans a second time, as the kernels that were launched within them.
     spans = [

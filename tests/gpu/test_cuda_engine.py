@@ -90,10 +90,10 @@ def _run_decode_eagerly(model, prompts):
             self.size = size
 
         def replay(self):
-            runner._decode(self.size)
+            runner.decodes.compute(self.size)
 
-    runner._graphs = {size: _Eager(size) for size in range(1, 33)}
-    runner._packed_graphs = {}
+    runner.decodes._graphs = {size: _Eager(size) for size in range(1, 33)}
+    runner.prefills.forget()
     return _run(model, prompts, temperature=0.8, seed=3)
 
 

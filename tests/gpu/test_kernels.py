@@ -21,9 +21,18 @@ from inference.runner.device_masks import DeviceMasks  # noqa: E402
 from inference.runner.kernels.attention import EXTRA_TILES, PagedAttention, tiles_of  # noqa: E402
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, pairwise, store_heads  # noqa: E402
 from inference.runner.kernels.linear import RowSquares, SmallLinear, Tiling, gated, interleave  # noqa: E402
-from inference.runner.kernels.rows import RowInputs, gather_rows, scatter  # noqa: E402
-from inference.runner.kernels.sampling import Sampling  # noqa: E402
+from inference.runner.kernels.rows import (  # noqa: E402
+    DECODES_ONE,
+    DRAWS,
+    IS_LAST,
+    TURN,
+    RowInputs,
+    gather_rows,
+    scatter,
+)
+from inference.runner.kernels.sampling import Sampling, apply_mask  # noqa: E402
 from inference.runner.sampler import exponential_noise  # noqa: E402
+from inference.step import LATE  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -359,12 +368,14 @@ def test_gather_takes_the_newest_token_of_each_row():
     lengths = torch.tensor([3, 0, 39, 7, 1, 2], dtype=torch.int32, device=DEVICE)
     block_table = torch.randint(0, 90, (6, 10), dtype=torch.int32, device=DEVICE)
     row_ids = torch.tensor([2, 0, 5, 5, 5], dtype=torch.int32, device=DEVICE)
-    turns = torch.tensor([1, 1, 0, 2, 5], dtype=torch.int32, device=DEVICE)
+    places = torch.tensor([0, 0, 0, 1, 2], dtype=torch.int32, device=DEVICE)
+    bits = torch.tensor([DECODES_ONE, DECODES_ONE, DRAWS, 0, IS_LAST], dtype=torch.int32, device=DEVICE)
+    turns = places * TURN + bits
     inputs = RowInputs.empty(6, embedding, block_table, 48)
     inputs.tables.fill_(-1)
     gather_rows(row_ids, turns, token_ids, lengths, block_table, 4, cos_sin, embedding, inputs.first(5))
     rows = row_ids.long()
-    at = (lengths[rows] + turns // 2).long()
+    at = (lengths[rows] + places).long()
     assert torch.equal(inputs.positions[:5].long(), at)
     assert torch.equal(inputs.hidden[:5], embedding[token_ids[rows, at].long()])
     assert torch.equal(inputs.slots[:5].long(), block_table[rows, at // 4] * 4 + at % 4)
@@ -386,21 +397,21 @@ def test_sampling_draws_what_the_reference_draws(vocab_size):
     temperatures = torch.tensor([0.0, 1.0, 0.7, 1.0, 1.5], device=DEVICE)
     keys = torch.tensor([1, 2**62 + 12345, 77, 5, 999], dtype=torch.int64, device=DEVICE)
     masks = DeviceMasks(rows, vocab_size, torch.device(DEVICE))
-    constrained = torch.zeros(rows, dtype=torch.int32, device=DEVICE)
+    holders = torch.zeros(rows, dtype=torch.int32, device=DEVICE)
     sampling = Sampling(
-        token_ids, lengths, temperatures, keys, skips, constrained, masks, vocab_size, max_batch=8, spare_row=2
+        token_ids, lengths, temperatures, keys, skips, holders, masks, vocab_size, max_batch=8, spare_row=2, spins=0
     )
     logits = torch.randn(4, vocab_size, device=DEVICE) * 2
     logits[0, 100] = logits[0, 4000] = logits[0].max() + 1  # a tie goes to the first
     sample_rows = torch.tensor([0, 4, 1, 3], dtype=torch.int32, device=DEVICE)
     positions = torch.tensor([5, 9, 20, 30], dtype=torch.int32, device=DEVICE)
     results = torch.full((4,), -7, dtype=torch.int32, device=DEVICE)
-    ones = torch.ones(4, dtype=torch.int32, device=DEVICE)
+    ones = torch.full((4,), DECODES_ONE, dtype=torch.int32, device=DEVICE)
     lengths.fill_(-3)
-    turns = torch.tensor([1, 4, 2, 0], dtype=torch.int32, device=DEVICE)
+    turns = torch.tensor([DECODES_ONE, TURN, IS_LAST, DRAWS + TURN], dtype=torch.int32, device=DEVICE)
     sampling(logits, sample_rows, turns, positions, results)
-    assert results.tolist() == [100, -7, -7, -7], "only the last of a row's entries draws"
-    assert lengths.tolist() == [6, -3, -3, -3, -3]
+    assert results.tolist() == [100, -7, -7, -7], "only entries that draw do so, and of skipped rows none"
+    assert lengths.tolist() == [6, 21, -3, -3, -3], "a row's last entry says how long it is"
     for _ in range(2):
         sampling(logits, sample_rows, ones, positions, results)
         assert results[0] == 100
@@ -428,62 +439,104 @@ class _Only:
         return True
 
 
+class _Rows:
+    """Rows that sample from what is drawn for them, all at position 8."""
+
+    def __init__(self, vocab_size: int, holders: list[int], temperatures: list[float], spins: int) -> None:
+        count = len(holders)
+        self.masks = DeviceMasks(count, vocab_size, torch.device(DEVICE))
+        self.token_ids = torch.full((count, 64), -5, dtype=torch.int32, device=DEVICE)
+        self.lengths = torch.zeros(count, dtype=torch.int32, device=DEVICE)
+        self.sampling = Sampling(
+            self.token_ids, self.lengths, torch.tensor(temperatures, device=DEVICE),
+            torch.arange(1, count + 1, dtype=torch.int64, device=DEVICE),
+            torch.zeros(count, dtype=torch.int32, device=DEVICE),
+            torch.tensor(holders, dtype=torch.int32, device=DEVICE), self.masks, vocab_size, max_batch=count,
+            spare_row=99, spins=spins,
+        )  # fmt: skip
+        self.logits = torch.randn(count, vocab_size, device=DEVICE) * 3
+
+    def draw(self, position: int = 8, into: torch.Tensor | None = None) -> list[int] | None:
+        count = len(self.logits)
+        rows = torch.arange(count, dtype=torch.int32, device=DEVICE)
+        results = torch.zeros(count, dtype=torch.int32, device=DEVICE) if into is None else into
+        turns = torch.full_like(rows, DECODES_ONE)
+        self.sampling(self.logits, rows, turns, torch.full_like(rows, position - 1), results)
+        return results.tolist() if into is None else None
+
+
 @pytest.mark.parametrize("vocab_size", [4096, 9001])
 def test_a_constrained_row_samples_what_its_mask_allows_and_the_others_what_they_would(vocab_size):
-    rows = 4
-    token_ids, lengths = (torch.zeros(rows, size, dtype=torch.int32, device=DEVICE) for size in (64, 1))
-    temperatures = torch.tensor([0.0, 1.0, 1.0, 0.0], device=DEVICE)
-    keys = torch.tensor([1, 2, 3, 4], dtype=torch.int64, device=DEVICE)
-    skips = torch.zeros(rows, dtype=torch.int32, device=DEVICE)
-    constrained = torch.tensor([1, 1, 0, 1], dtype=torch.int32, device=DEVICE)
-    masks = DeviceMasks(rows, vocab_size, torch.device(DEVICE))
-    parts = (token_ids, lengths.flatten(), temperatures, keys, skips)
-    sampling = Sampling(*parts, constrained, masks, vocab_size, max_batch=4, spare_row=9)
-    free = Sampling(*parts, torch.zeros_like(constrained), masks, vocab_size, max_batch=4, spare_row=9)
-    logits = torch.randn(rows, vocab_size, device=DEVICE) * 3
-    sample_rows = torch.arange(rows, dtype=torch.int32, device=DEVICE)
-    positions = torch.full((rows,), 7, dtype=torch.int32, device=DEVICE)
-    results, unmasked = (torch.zeros(rows, dtype=torch.int32, device=DEVICE) for _ in range(2))
-    ones = torch.ones(rows, dtype=torch.int32, device=DEVICE)
-    free(logits, sample_rows, ones, positions, unmasked)
+    temperatures = [0.0, 1.0, 1.0, 0.0]
+    rows = _Rows(vocab_size, [3, 7, 0, 2**31 - 1], temperatures, spins=3)
+    free = _Rows(vocab_size, [0, 0, 0, 0], temperatures, spins=3)
+    free.logits = rows.logits
+    unmasked = free.draw()
     allowed = {0: sorted(random.sample(range(vocab_size), 40)), 1: [vocab_size - 1]}
-    for ticket in (1, 2, 3):
-        jobs = [MaskJob(row, ticket, _Only(ids)) for row, ids in allowed.items()]
-        masks.post([*jobs, MaskJob(3, ticket, _Only(None))])
-        sampling(logits, sample_rows, ones, positions, results)
-        assert results[0] == allowed[0][int(logits[0, allowed[0]].argmax())]
-        assert results[1] == vocab_size - 1
-        assert results[2:].tolist() == unmasked[2:].tolist()
-        assert masks.tickets.tolist() == [ticket, ticket, 0, ticket]
+    rows.masks.post([MaskJob(0, 3, 8, _Only(allowed[0])), MaskJob(1, 7, 8, _Only(allowed[1]))])
+    rows.masks.post([MaskJob(3, 2**31 - 1, 8, _Only(None))])
+    results = rows.draw()
+    assert results == [allowed[0][int(rows.logits[0, allowed[0]].argmax())], vocab_size - 1, *unmasked[2:]]
+    assert rows.token_ids[:, 8].tolist() == results
+    assert rows.lengths.tolist() == [8] * 4
 
-    masks.post([MaskJob(0, 4, _Only(allowed[0]))])
-    row = logits[0].clone()
-    sampling.mask(row, 0)
+    row = rows.logits[0].clone()
+    apply_mask(row, rows.masks, 0, 3, 8)
     kept = torch.isfinite(row).nonzero().flatten().tolist()
     assert kept == allowed[0]
-    assert torch.equal(row[kept], logits[0, kept])
-    assert masks.tickets[0] == 4
+    assert torch.equal(row[kept], rows.logits[0, kept])
+
+
+@pytest.mark.parametrize(("holder", "position"), [(3, 7), (3, 9), (2, 8), (2, 2**30), (4, 1), (0, 0)])
+def test_a_row_whose_mask_has_not_come_or_is_anothers_stays_where_it_is(holder, position):
+    rows = _Rows(5000, [3, 0], [0.0, 0.0], spins=2)
+    rows.masks.post([MaskJob(0, holder, position, _Only([5]))])
+    results = rows.draw()
+    assert results == [LATE, int(rows.logits[1].argmax())]
+    assert rows.lengths.tolist() == [7, 8]
+    assert (rows.token_ids[0] == -5).all()
+    rows.masks.post([MaskJob(0, 3, 8, _Only([17]))])
+    if holder <= 3 and (holder, position) <= (3, 8):
+        assert rows.draw() == [17, results[1]]
+        assert rows.lengths.tolist() == [8, 8]
+
+
+class _SlowOnly(_Only):
+    def mask(self, out: np.ndarray) -> bool:
+        time.sleep(0.02)
+        return super().mask(out)
+
+
+def test_a_mask_that_takes_long_holds_up_nobody_and_never_overwrites_a_later_one():
+    masks = DeviceMasks(2, 64, torch.device("cpu"))
+    slow = _SlowOnly([1])
+    masks.post([MaskJob(0, 1, 5, slow)])  # nobody knows yet that it is slow
+    started = time.perf_counter()
+    masks.post([MaskJob(0, 1, 6, slow), MaskJob(1, 1, 3, _Only([2]))])
+    assert time.perf_counter() - started < 0.015
+    assert masks.posted.tolist() == [1 << 32 | 5 << 1, 1 << 32 | 3 << 1]
+    masks.post([MaskJob(0, 1, 1 << 30, None), MaskJob(0, 2, 4, _Only([9]))])
+    time.sleep(0.05)
+    assert masks.posted[0] == 2 << 32 | 4 << 1
+    assert masks.words[0].tolist() == [1 << 9, 0]
+    masks.post([MaskJob(0, 2, 5, slow)])
+    masks.post([MaskJob(1, 2, 7, slow)])  # the same matcher, in another row now: one mask after the other
+    masks.close()
+    assert masks.posted[1] == 2 << 32 | 7 << 1
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter does not run beside the host")
 def test_a_mask_may_come_after_its_step_was_launched():
-    masks = DeviceMasks(1, 5000, torch.device(DEVICE))
-    parts = [torch.zeros(1, size, dtype=torch.int32, device=DEVICE) for size in (64, 1, 1)]
-    temperatures, keys = torch.zeros(1, device=DEVICE), torch.zeros(1, dtype=torch.int64, device=DEVICE)
-    one = torch.ones(1, dtype=torch.int32, device=DEVICE)
-    sampling = Sampling(
-        parts[0], parts[1].flatten(), temperatures, keys, parts[2].flatten(), one, masks, 5000, max_batch=1, spare_row=9
-    )
-    logits = torch.randn(1, 5000, device=DEVICE)
-    results = [torch.full((1,), -1, dtype=torch.int32, device=DEVICE) for _ in range(3)]
+    rows = _Rows(5000, [1], [0.0], spins=4_000_000)
+    results = [torch.full((1,), -7, dtype=torch.int32, device=DEVICE) for _ in range(3)]
     torch.cuda.synchronize()
-    for result in results:
-        sampling(logits, one * 0, one, one * 3, result)
+    for index, result in enumerate(results):
+        rows.draw(8 + index, result)
     done = torch.cuda.Event()
     done.record()
-    for ticket in (1, 2, 3):
+    for index in range(3):
         assert not done.query()
         time.sleep(0.05)
-        masks.post([MaskJob(0, ticket, _Only([1000 * ticket]))])
+        rows.masks.post([MaskJob(0, 1, 8 + index, _Only([1000 * index]))])
     done.synchronize()
-    assert [int(result) for result in results] == [1000, 2000, 3000]
+    assert [int(result) for result in results] == [0, 1000, 2000]

@@ -26,6 +26,7 @@ class LocalEngine:
         self, model: LoadedModel, *, max_rows: int, max_step_tokens: int, block_size: int, **limits: Any
     ) -> None:
         self.pool = BlockPool(model.num_blocks, block_size, PrefixIndex())
+        limits = {"bounds": model.runner.bounds} | limits
         bounds = SchedulerLimits(max_rows, max_step_tokens, model.max_model_len, model.eos_token_ids, **limits)
         self.engine = Engine(Scheduler(self.pool, bounds), model.runner)
         self.chunks: dict[tuple[str, int], list[TokenChunk]] = defaultdict(list)
@@ -35,9 +36,11 @@ class LocalEngine:
     ) -> None:
         self.engine.submit(TurnRequest(turn_id, tuple(prompt), SamplingParams(**params), n=n), matchers)
 
-    def step(self) -> None:
-        for chunk in self.engine.step():
+    def step(self) -> list[TokenChunk]:
+        chunks = self.engine.step()
+        for chunk in chunks:
             self.chunks[chunk.turn_id, chunk.choice].append(chunk)
+        return chunks
 
     def run(self) -> LocalEngine:
         while self.engine.has_work:

@@ -7,11 +7,14 @@ wrong moment changes the output.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+import numpy as np
+
 from inference.mask_ledger import MaskJob
-from inference.step import ScheduledRow, StepPlan, StepResult
+from inference.step import LATE, PREFILLS, ScheduledRow, StepBounds, StepPlan, StepResult
 from inference.types import TokenLogprobs
 
 _EMPTY = -1
@@ -30,40 +33,95 @@ def expected_output(prompt: list[int], count: int, vocab_size: int) -> list[int]
 
 
 @dataclass
-class _Handle:
-    result: StepResult
+class _Launched:
+    """A step, and how many steps of the other track it runs after."""
+
+    runner: PagedRunner
+    plan: StepPlan
+    num_before: int
+    result: StepResult | None = None
+
+    @property
+    def is_done(self) -> bool:
+        self.runner.run_something()
+        return self.result is not None
 
     def wait(self) -> StepResult:
+        while self.result is None:
+            self.runner.run_next(self.plan.track)
         return self.result
 
 
 @dataclass
 class PagedRunner:
-    """Computes at launch, in order, as a device stream does."""
+    """Computes steps in order, as a device stream does; those of two tracks in any order that the plans allow, as late
+    as it may and then by a draw of `seed`. What a step is, is fixed when it is launched.
+    """
 
     num_blocks: int
     block_size: int
     vocab_size: int
+    bounds: StepBounds = field(default_factory=StepBounds)
+    seed: int = 0
     plans: list[StepPlan] = field(default_factory=list)
+    num_late: int = 0
 
     def __post_init__(self) -> None:
+        self._rng = random.Random(self.seed)
         self._blocks = [[_EMPTY] * self.block_size for _ in range(self.num_blocks)]
         self._tokens: dict[int, list[int]] = {}
         self._tables: dict[int, list[int]] = {}
+        self._lengths: dict[int, int] = {}
+        self._holders: dict[int, int] = {}
+        self._masks: dict[int, tuple[int, int, list[int]]] = {}
+        self._launched: tuple[list[_Launched], list[_Launched]] = ([], [])
+        self._num_run = [0, 0]
 
     def reset_masks(self) -> None:
-        """This runner's turns are not constrained."""
+        self._masks.clear()
 
     def post_masks(self, jobs: list[MaskJob]) -> None:
-        assert all(job.matcher is None for job in jobs)
+        words = np.zeros(-(-self.vocab_size // 32), np.int32)
+        for job in jobs:
+            if job.matcher is not None:
+                job.matcher.mask(words)
+            allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist()
+            assert self._masks.get(job.row, (0, 0))[:2] <= (job.holder, job.position), "masks go back"
+            self._masks[job.row] = (job.holder, job.position, allowed)
 
-    def launch(self, plan: StepPlan) -> _Handle:
+    def launch(self, plan: StepPlan) -> _Launched:
         self.plans.append(plan)
+        launched = _Launched(self, plan, len(self._launched[1 - plan.track]) if plan.follows else 0)
+        self._launched[plan.track].append(launched)
+        if self.bounds.prefills_apart:
+            assert plan.num_stepped == (0 if plan.track == PREFILLS else len(plan.rows)), "kinds are mixed"
+            num_stepped = sum(row.num_tokens for row in plan.rows[: plan.num_stepped])
+            assert num_stepped <= self.bounds.max_stepped
+            assert num_stepped <= self.bounds.few_stepped or plan.num_stepped > self.bounds.few_stepped - 1
+        else:
+            launched.wait()
+        return launched
+
+    def run_something(self) -> None:
+        track = self._rng.randrange(2)
+        if self._num_run[track] < len(self._launched[track]):
+            self.run_next(track)
+
+    def run_next(self, track: int) -> None:
+        """Run the next step of the track, and before it what it follows."""
+        launched = self._launched[track][self._num_run[track]]
+        while self._num_run[1 - track] < launched.num_before:
+            self.run_next(1 - track)
+        launched.result = self._run(launched.plan)
+        self._num_run[track] += 1
+
+    def _run(self, plan: StepPlan) -> StepResult:
         for source, copy in plan.block_copies:
             self._blocks[copy] = list(self._blocks[source])
         for new in plan.new_rows:
             self._tokens[new.row] = list(new.token_ids)
             self._tables[new.row] = []
+            self._holders[new.row] = new.mask_holder
         for known in plan.token_writes:
             self._tokens[known.row][known.start :] = known.token_ids
         for write in plan.block_writes:
@@ -71,24 +129,43 @@ class PagedRunner:
             assert write.start <= len(table), "a gap in the block table"
             table[write.start :] = write.block_ids
         assert len({row.row for row in plan.rows}) == len(plan.rows), "a row occurs twice in a step"
+        for row in plan.rows[plan.num_decodes :]:
+            self._lengths[row.row] = row.start
         for row in plan.rows:
             self._write(row)
         drawn = tuple(token for row in plan.rows for token in self._samples(row))
         logprobs: tuple[TokenLogprobs | None, ...] = (None,) * len(drawn)
-        return _Handle(StepResult(drawn, logprobs))
+        return StepResult(drawn, logprobs)
 
     def _write(self, row: ScheduledRow) -> None:
+        """Where the row stands, not where the plan believes it does."""
+        start = self._lengths[row.row]
+        assert start == row.start or self._holders[row.row], "only a row that waits for masks may be behind"
         table = self._tables[row.row]
-        for position in range(row.start, row.start + row.num_tokens):
+        for position in range(start, start + row.num_tokens):
             block = self._blocks[table[position // self.block_size]]
             block[position % self.block_size] = self._tokens[row.row][position]
+        self._lengths[row.row] = start + row.num_tokens
 
     def _samples(self, row: ScheduledRow) -> list[int]:
         drawn = []
-        for end in range(row.start + row.num_tokens - row.num_samples + 1, row.start + row.num_tokens + 1):
+        last = self._lengths[row.row]
+        for end in range(last - row.num_samples + 1, last + 1):
             table = self._tables[row.row]
             history = [self._blocks[table[p // self.block_size]][p % self.block_size] for p in range(end)]
-            drawn.append(next_token(history, self.vocab_size))
-            tokens = self._tokens[row.row]
-            tokens[end : end + 1] = drawn[-1:]
+            token = self._drawn(row.row, history)
+            drawn.append(token)
+            if token == LATE:
+                self._lengths[row.row] -= 1
+                self.num_late += 1
+                break
+            self._tokens[row.row][end : end + 1] = [token]
         return drawn
+
+    def _drawn(self, row: int, history: list[int]) -> int:
+        if not self._holders[row]:
+            return next_token(history, self.vocab_size)
+        *wanted, allowed = self._masks.get(row, (0, 0, []))
+        if wanted != [self._holders[row], len(history)]:
+            return LATE
+        return allowed[next_token(history, len(allowed))]

@@ -13,6 +13,10 @@ import triton.language as tl
 
 from inference.runner.kernels.linear import RowSquares
 
+# An entry's turn: does it draw the token after its own, is it the row's last, and, from here on, its place in the row.
+DRAWS, IS_LAST, TURN = 1, 2, 4
+DECODES_ONE = DRAWS + IS_LAST
+
 
 @triton.jit
 def _scatter_kernel(arena, staged, num_writes, BLOCK: tl.constexpr):
@@ -39,11 +43,11 @@ def scatter(arena: torch.Tensor, staged: torch.Tensor, num_writes: int) -> None:
 def _gather_kernel(
     row_ids, turns, token_ids, token_stride, lengths, block_table, table_stride, cos_sin, embedding, hidden, positions,
     slots, rotations, tables, squares, WIDTH: tl.constexpr, WIDTH_POW2: tl.constexpr, HEAD_DIM: tl.constexpr,
-    HEAD_POW2: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK: tl.constexpr,
+    HEAD_POW2: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK: tl.constexpr, TURN: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
     row = tl.load(row_ids + index).to(tl.int64)
-    position = tl.load(lengths + row) + tl.load(turns + index) // 2
+    position = tl.load(lengths + row) + tl.load(turns + index) // TURN
     token = tl.load(token_ids + row * token_stride + position).to(tl.int64)
     block = tl.load(block_table + row * table_stride + position // BLOCK_SIZE)
     tl.store(positions + index, position)
@@ -104,8 +108,8 @@ def gather_rows(
 ) -> None:  # fmt: skip
     """One token of each entry's row, embedded, and where it stands; one program an entry.
 
-    row_ids, turns: [B] int32. A row that decodes has one entry, of turn 1; one that reads several known tokens has as
-    many entries, and a turn is twice how far behind the row's length its token stands, plus one in the last.
+    row_ids, turns: [B] int32. A row that decodes has one entry, of turn DECODES_ONE; one that reads several tokens has
+    as many entries, and a turn is TURN times how far behind the row's length its token stands, and the entry's bits.
     token_ids: [max_rows, stride] int32; lengths: [max_rows] int32, tokens in the cache; block_table: [max_rows,
     max_blocks] int32; cos_sin: [max_model_len, head_dim] float32. B <= MAX_ROWS, or squares are not used.
     """
@@ -115,6 +119,7 @@ def gather_rows(
         row_ids, turns, token_ids, token_ids.stride(0), lengths, block_table, block_table.stride(0), cos_sin, embedding,
         into.hidden, into.positions, into.slots, into.rotations, into.tables, into.squares.parts,
         WIDTH=width, WIDTH_POW2=triton.next_power_of_2(width), HEAD_DIM=head_dim,
-        HEAD_POW2=triton.next_power_of_2(head_dim), BLOCK_SIZE=block_size, BLOCK=256, num_warps=4,
+        HEAD_POW2=triton.next_power_of_2(head_dim), BLOCK_SIZE=block_size, BLOCK=256, TURN=TURN,
+        num_warps=4,
     )  # fmt: skip
     into.squares.count = 1

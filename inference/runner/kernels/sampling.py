@@ -11,30 +11,39 @@ import triton
 import triton.language as tl
 
 from inference.runner.device_masks import DeviceMasks
+from inference.runner.kernels.rows import DRAWS, IS_LAST
+from inference.step import LATE
 
 _TILE = 4096
-# Some seconds. A host that has not answered by then is gone; what the row then samples is of no use.
-_MOST_SPINS = 4_000_000
+# How often a step looks for a mask that has not come, some 1.5 us each: a decode of everybody's next token hardly
+# waits, a prefill a few milliseconds. A host that has not answered after seconds is gone.
+DECODE_SPINS, PREFILL_SPINS, _MOST_SPINS = 12, 4_000, 4_000_000
 
 
 @triton.jit
-def _allowed(masks, mask_stride, posted, tickets, row, ids, inside, MOST_SPINS: tl.constexpr):
-    """Which of `ids` a constrained row may sample; waits until the host has posted the mask of its next ticket."""
-    ticket = tl.load(tickets + row) + 1
+def _allowed(masks, mask_stride, posted, row, holder, position, ids, inside, SPINS: tl.constexpr):
+    """Which of `ids` may stand at `position` of the row's holder, and whether the host has said so by now."""
+    wanted = (holder.to(tl.int64) << 32) | (position.to(tl.int64) << 1)
     word = tl.load(posted + row, volatile=True)
     spins = 0
-    while (word // 2 < ticket) & (spins < MOST_SPINS):
+    while ((word >> 1) < (wanted >> 1)) & (spins < SPINS):
         word = tl.load(posted + row, volatile=True)
         spins += 1
-    bits = tl.load(masks + row * mask_stride + ids // 32, mask=inside, other=0, volatile=True)
-    return ((bits >> (ids % 32)) & 1 != 0) | (word % 2 != 0)
+    is_known = (word >> 1) == (wanted >> 1)
+    bits = tl.load(masks + row * mask_stride + ids // 32, mask=inside & is_known, other=0, volatile=True)
+    return ((bits >> (ids % 32)) & 1 != 0) | (word % 2 != 0), is_known
 
 
 @triton.jit
-def _mask_kernel(logits, masks, mask_stride, posted, tickets, row, vocab_size, TILE: tl.constexpr, SPINS: tl.constexpr):
+def _mask_kernel(
+    logits, masks, mask_stride, posted, row, holder, position, vocab_size, TILE: tl.constexpr, SPINS: tl.constexpr
+):
     ids = tl.program_id(0) * TILE + tl.arange(0, TILE)
     inside = ids < vocab_size
-    allowed = _allowed(masks, mask_stride, posted, tickets, tl.cast(row, tl.int64), ids, inside, SPINS)
+    allowed, _ = _allowed(
+        masks, mask_stride, posted, tl.cast(row, tl.int64), tl.cast(holder, tl.int32), tl.cast(position, tl.int32),
+        ids, inside, SPINS,
+    )  # fmt: skip
     tl.store(logits + ids, tl.full([TILE], -float("inf"), tl.float32), mask=inside & (allowed == 0))
 
 
@@ -60,15 +69,18 @@ def _noise(key, position, token_ids):
 @triton.jit
 def _sample_kernel(
     logits, sample_rows, turns, positions, temperatures, noise_keys, skips, token_ids, token_stride, lengths, results,
-    best_scores, best_ids, arrivals, constrained, masks, mask_stride, posted, tickets, vocab_size, spare_row,
-    SPINS: tl.constexpr, NUM_TILES: tl.constexpr, TILE: tl.constexpr, TILES_POW2: tl.constexpr,
+    best_scores, best_ids, arrivals, mask_holders, masks, mask_stride, posted, vocab_size, spare_row,
+    DRAWS: tl.constexpr, IS_LAST: tl.constexpr, LATE: tl.constexpr, SPINS: tl.constexpr, NUM_TILES: tl.constexpr,
+    TILE: tl.constexpr, TILES_POW2: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
     tile = tl.program_id(1)
     row = tl.load(sample_rows + index).to(tl.int64)
     position = tl.load(positions + index) + 1
-    is_last = tl.load(turns + index) % 2 == 1
-    if is_last & (tl.load(skips + row) == 0):
+    turn = tl.load(turns + index)
+    moves = ((turn & IS_LAST) != 0) & (row != spare_row)
+    skips_row = tl.load(skips + row) != 0
+    if ((turn & DRAWS) != 0) & (skips_row == 0):
         ids = tile * TILE + tl.arange(0, TILE)
         inside = ids < vocab_size
         scores = tl.load(logits + index.to(tl.int64) * vocab_size + ids, mask=inside, other=-float("inf"))
@@ -76,30 +88,31 @@ def _sample_kernel(
         if temperature > 0:
             scores = scores / temperature - _noise(tl.load(noise_keys + row), position, ids)
         scores = tl.where(inside, scores, -float("inf"))
-        is_constrained = tl.load(constrained + row) != 0
-        if is_constrained:
-            allowed = _allowed(masks, mask_stride, posted, tickets, row, ids, inside, SPINS)
+        holder = tl.load(mask_holders + row)
+        is_known = holder == 0
+        if holder != 0:
+            allowed, is_known = _allowed(masks, mask_stride, posted, row, holder, position, ids, inside, SPINS)
             scores = tl.where(allowed, scores, -float("inf"))
         best, at = tl.max(scores, axis=0, return_indices=True, return_indices_tie_break_left=True)
         tl.store(best_scores + index * NUM_TILES + tile, best, cache_modifier=".cg")
-        tl.store(best_ids + index * NUM_TILES + tile, tile * TILE + at, cache_modifier=".cg")
+        tl.store(best_ids + index * NUM_TILES + tile, tl.where(is_known, tile * TILE + at, LATE), cache_modifier=".cg")
         tl.debug_barrier()
         if tl.atomic_add(arrivals + index, 1, sem="acq_rel") == NUM_TILES - 1:
             tl.debug_barrier()
             tiles = tl.arange(0, TILES_POW2)
             known = tiles < NUM_TILES
-            tile_scores = tl.load(
-                best_scores + index * NUM_TILES + tiles, mask=known, other=-float("inf"), cache_modifier=".cg"
-            )
+            at_tiles = index * NUM_TILES + tiles
+            tile_scores = tl.load(best_scores + at_tiles, mask=known, other=-float("inf"), cache_modifier=".cg")
             _, winner = tl.max(tile_scores, axis=0, return_indices=True, return_indices_tie_break_left=True)
+            # One tile that has not seen the mask is enough: the row then stays where it is.
+            is_late = tl.min(tl.load(best_ids + at_tiles, mask=known, other=0, cache_modifier=".cg"), axis=0) == LATE
             token = tl.load(best_ids + index * NUM_TILES + winner, cache_modifier=".cg")
             tl.store(arrivals + index, 0)
-            tl.store(token_ids + row * token_stride + position, token)
-            tl.store(results + index, token)
-            if is_constrained:
-                tl.store(tickets + row, tl.load(tickets + row) + 1)  # all other tiles have read it
-    if (tile == 0) & is_last & (row != spare_row):
-        tl.store(lengths + row, position)
+            tl.store(results + index, tl.where(is_late, LATE, token))
+            tl.store(token_ids + row * token_stride + position, token, mask=is_late == 0)
+            tl.store(lengths + row, tl.where(is_late, position - 1, position), mask=moves)
+    elif tile == 0:
+        tl.store(lengths + row, position, mask=moves)
 
 
 class Sampling:
@@ -107,18 +120,20 @@ class Sampling:
     which fills batches up, keeps its length.
 
     token_ids: [max_rows, stride] int32, lengths, skips: [max_rows] int32; temperatures: [max_rows] float32;
-    noise_keys: [max_rows] int64; constrained: [max_rows] int32, 1 where a row's tokens wait for their masks.
+    noise_keys: [max_rows] int64; mask_holders: [max_rows] int32, see inference.mask_ledger. spins: how often to look
+    for a mask; a row whose mask has not come by then keeps its length, less the token that it computed, and its result
+    is LATE.
     """
 
     def __init__(
         self, token_ids: torch.Tensor, lengths: torch.Tensor, temperatures: torch.Tensor, noise_keys: torch.Tensor,
-        skips: torch.Tensor, constrained: torch.Tensor, masks: DeviceMasks, vocab_size: int, max_batch: int,
-        spare_row: int,
+        skips: torch.Tensor, mask_holders: torch.Tensor, masks: DeviceMasks, vocab_size: int, max_batch: int,
+        spare_row: int, spins: int,
     ) -> None:  # fmt: skip
         self._rows = (temperatures, noise_keys, skips, token_ids, token_ids.stride(0), lengths)
-        self._masks = (masks.words, masks.words.stride(0), masks.posted, masks.tickets)
-        self._constrained = constrained
-        self._vocab_size, self._spare_row = vocab_size, spare_row
+        self._masks = (masks.words, masks.words.stride(0), masks.posted)
+        self._mask_holders = mask_holders
+        self._vocab_size, self._spare_row, self._spins = vocab_size, spare_row, spins
         self._num_tiles = triton.cdiv(vocab_size, _TILE)
         device = token_ids.device
         self._best_scores = torch.empty(max_batch * self._num_tiles, dtype=torch.float32, device=device)
@@ -129,24 +144,25 @@ class Sampling:
         self, logits: torch.Tensor, sample_rows: torch.Tensor, turns: torch.Tensor, positions: torch.Tensor,
         results: torch.Tensor,
     ) -> None:  # fmt: skip
-        """logits: [S, vocab] float32; sample_rows: [S] int32; turns: [S] int32, even where nothing is to be drawn, see
-        kernels.rows.gather_rows; positions: [S] int32, where each entry's token stands; results: [S] int32, written.
-        Grid (S, vocabulary tiles).
+        """logits: [S, vocab] float32; sample_rows: [S] int32; turns: [S] int32, see kernels.rows; positions: [S] int32,
+        where each entry's token stands; results: [S] int32, written. Grid (S, vocabulary tiles).
         """
         _sample_kernel[(logits.shape[0], self._num_tiles)](
             logits, sample_rows, turns, positions, *self._rows, results, self._best_scores, self._best_ids,
-            self._arrivals, self._constrained, *self._masks, self._vocab_size, self._spare_row,
-            SPINS=_MOST_SPINS, NUM_TILES=self._num_tiles, TILE=_TILE,
+            self._arrivals, self._mask_holders, *self._masks, self._vocab_size, self._spare_row, DRAWS=DRAWS,
+            IS_LAST=IS_LAST, LATE=LATE, SPINS=self._spins, NUM_TILES=self._num_tiles, TILE=_TILE,
             TILES_POW2=triton.next_power_of_2(self._num_tiles), num_warps=4,
         )  # fmt: skip
 
-    def mask(self, logits: torch.Tensor, row: int) -> None:
-        """Rule out, in place, what a constrained row that the host-driven sampler draws for may not sample now.
 
-        logits: [vocab] float32.
-        """
-        words, stride, posted, tickets = self._masks
-        _mask_kernel[(self._num_tiles,)](
-            logits, words, stride, posted, tickets, row, self._vocab_size, TILE=_TILE, SPINS=_MOST_SPINS, num_warps=4
-        )
-        tickets[row] += 1
+def apply_mask(logits: torch.Tensor, masks: DeviceMasks, row: int, holder: int, position: int) -> None:
+    """Rule out, in place, what may not stand at `position` of a constrained row that the host draws for. Waits on the
+    device until it is known.
+
+    logits: [vocab] float32.
+    """
+    vocab_size = logits.shape[0]
+    _mask_kernel[(triton.cdiv(vocab_size, _TILE),)](
+        logits, masks.words, masks.words.stride(0), masks.posted, row, holder, position, vocab_size, TILE=_TILE,
+        SPINS=_MOST_SPINS, num_warps=4,
+    )  # fmt: skip

@@ -1,0 +1,216 @@
+"""The two kinds of pass that a CUDA runner makes, each on its own stream, with its own scratch and its own graphs.
+
+Decodes: gather inputs from the rows, forward, sample, write tokens and lengths back, all one graph replay. Prefills:
+another replay where a captured number of tokens fits, launched kernel by kernel otherwise. They never share a product,
+so what a row decodes is the same bits whoever else prefills; and they share no scratch, so they run at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from inference.paged_kv.pool import KVPool
+from inference.runner.cuda_inputs import PackedInputs, PackedShape
+from inference.runner.cuda_model import PackedTokens
+from inference.runner.cuda_rows import CudaRows, to_device
+from inference.runner.device_masks import DeviceMasks
+from inference.runner.kernels.attention import PagedAttention
+from inference.runner.kernels.linear import MAX_ROWS
+from inference.runner.kernels.rows import DECODES_ONE, DRAWS, IS_LAST, TURN, gather_rows
+from inference.runner.kernels.sampling import DECODE_SPINS, PREFILL_SPINS, Sampling
+from inference.runner.step_model import StepModel
+from inference.step import ScheduledRow
+
+# Prefills of at most so many chunks are captured, for these numbers of tokens.
+_PACKED_ROWS = 32
+_PACKED_TOKENS = (64, 128, 256, 512, 1024, 2048)
+
+Progress = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """An enqueued pass. logits: [N, vocab] float32; samples: of each row that samples, in order, where among the N its
+    logits are, one place a token; results: [>= N] int32, the tokens that the sampling kernel drew, at the same places.
+    """
+
+    logits: torch.Tensor
+    results: torch.Tensor
+    samples: list[tuple[ScheduledRow, list[int]]]
+
+
+class DecodeSteps:
+    """Its stream has precedence over that of prefills: where both have work, a multiprocessor takes a decode's first.
+
+    The pool's last block is no row's: the spare row, which fills a batch up to a captured size, reads and writes it.
+    """
+
+    def __init__(
+        self, model: StepModel, pool: KVPool, rows: CudaRows, paged: PagedAttention, masks: DeviceMasks, max_rows: int
+    ) -> None:
+        device = model.embedding.device
+        self.stream = torch.cuda.Stream(device, priority=-1)
+        self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
+        self._scratch = model.scratch(max_rows, rows.block_table)
+        self._sampling = Sampling(
+            rows.token_ids, rows.lengths, rows.temperatures, rows.noise_keys, rows.skips, rows.mask_holders, masks,
+            model.num_outputs, max_batch=max_rows, spare_row=rows.spare_row, spins=DECODE_SPINS,
+        )  # fmt: skip
+        self._row_ids = torch.full((max_rows,), rows.spare_row, dtype=torch.int32, device=device)
+        self._turns = torch.full((max_rows,), DECODES_ONE, dtype=torch.int32, device=device)
+        self._results = torch.zeros(max_rows, dtype=torch.int32, device=device)
+        self._entries: tuple[tuple[int, int], ...] = ()
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+
+    def run(self, rows: Sequence[ScheduledRow]) -> Pass:
+        """Enqueue the pass on the current stream, which is this one's."""
+        entries = _entries(rows)
+        size = next(size for size in self._graphs if size >= len(entries))
+        filled = (*entries, *[(self._rows.spare_row, DECODES_ONE)] * (size - len(entries)))
+        if filled != self._entries:
+            staged = to_device(np.array(filled, np.int32).T.copy(), self._row_ids.device)
+            self._row_ids[:size].copy_(staged[0])
+            self._turns[:size].copy_(staged[1])
+            self._entries = filled
+        self._graphs[size].replay()
+        samples, end = [], 0
+        for row in rows:
+            end += row.num_tokens
+            if row.samples:
+                samples.append((row, list(range(end - row.num_samples, end))))
+        return Pass(self._scratch.logits, self._results, samples)
+
+    def compute(self, batch: int) -> None:
+        """Launch the kernels for the first `batch` entries."""
+        row_ids, turns, rows, model = self._row_ids[:batch], self._turns[:batch], self._rows, self._model
+        inputs = self._scratch.inputs.first(batch)
+        gather_rows(
+            row_ids, turns, rows.token_ids, rows.lengths, rows.block_table, self._block_size, model.cos_sin,
+            model.embedding, inputs,
+        )  # fmt: skip
+        logits = model.decode(self._scratch, batch, self._paged)
+        self._sampling(logits, row_ids, turns, inputs.positions, self._results[:batch])
+
+    def kinds(self, sizes: Sequence[int]) -> list[Callable[[], object]]:
+        """One pass of each kind that kernels are compiled for: up to 16 rows, up to MAX_ROWS, and beyond."""
+        largest = {max(size for size in sizes if size <= most) for most in (16, MAX_ROWS, max(sizes))}
+        return [partial(self.compute, size) for size in largest]
+
+    def capture(self, sizes: Sequence[int], progress: Progress) -> None:
+        """Largest first, so that graphs share memory. The spare row stands in for every row meanwhile."""
+        pool = torch.cuda.graph_pool_handle()
+        for size in sorted(sizes, reverse=True):
+            self._graphs[size] = _captured(partial(self.compute, size), self.stream, pool)
+            progress()
+        self._graphs = dict(sorted(self._graphs.items()))
+
+    def forget(self) -> None:
+        self._graphs.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _PackedGraph:
+    graph: torch.cuda.CUDAGraph
+    inputs: PackedInputs
+    logits: torch.Tensor
+
+
+class PrefillSteps:
+    """Packed chunks of any rows. Positions are the host's; tokens are read from the rows, where they may be news."""
+
+    shapes = tuple(PackedShape(count, _PACKED_ROWS) for count in _PACKED_TOKENS)
+
+    def __init__(
+        self, model: StepModel, pool: KVPool, rows: CudaRows, paged: PagedAttention, masks: DeviceMasks, max_rows: int
+    ) -> None:
+        device = model.embedding.device
+        most = max(max_rows, _PACKED_ROWS)
+        self.stream = torch.cuda.Stream(device)
+        self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
+        self._sampling = Sampling(
+            rows.token_ids, rows.lengths, rows.temperatures, rows.noise_keys, rows.skips, rows.mask_holders, masks,
+            model.num_outputs, max_batch=most, spare_row=rows.spare_row, spins=PREFILL_SPINS,
+        )  # fmt: skip
+        self._turns = torch.full((most,), DECODES_ONE, dtype=torch.int32, device=device)
+        self._results = torch.zeros(most, dtype=torch.int32, device=device)
+        self._graphs: dict[PackedShape, _PackedGraph] = {}
+
+    def run(self, chunks: Sequence[ScheduledRow]) -> Pass:
+        """Enqueue the pass on the current stream, which is this one's."""
+        found = next((shape for shape in self._graphs if shape.fits(chunks)), None)
+        if found is None:
+            inputs = PackedInputs.on(self._results.device, PackedShape.of(chunks))
+            self._load(inputs, chunks)
+            logits = self._compute(inputs)
+        else:
+            captured = self._graphs[found]
+            self._load(captured.inputs, chunks)
+            captured.graph.replay()
+            logits = captured.logits
+        sampling = [row for row in chunks if row.samples]
+        return Pass(logits, self._results, [(row, [index]) for index, row in enumerate(sampling)])
+
+    def kinds(self) -> list[Callable[[], object]]:
+        inputs = PackedInputs.on(self._results.device, self.shapes[0])
+        self._load(inputs, ())
+        return [partial(self._compute, inputs)]
+
+    def capture(self, progress: Progress) -> None:
+        pool = torch.cuda.graph_pool_handle()
+        for shape in reversed(self.shapes):
+            inputs = PackedInputs.on(self._results.device, shape)
+            self._load(inputs, ())
+            kept: list[torch.Tensor] = []
+
+            def run(inputs: PackedInputs = inputs, kept: list[torch.Tensor] = kept) -> None:
+                kept[:] = [self._compute(inputs)]
+
+            graph = _captured(run, self.stream, pool)
+            self._graphs[shape] = _PackedGraph(graph, inputs, kept[0])
+            progress()
+        self._graphs = dict(sorted(self._graphs.items()))
+
+    def forget(self) -> None:
+        self._graphs.clear()
+
+    def _load(self, inputs: PackedInputs, chunks: Sequence[ScheduledRow]) -> None:
+        inputs.load(inputs.shape.pack(chunks, self._rows.spare_row, self._paged.part_keys))
+
+    def _compute(self, inputs: PackedInputs) -> torch.Tensor:
+        rows, block_size = self._rows, self._block_size
+        token_ids = rows.token_ids[inputs.token_rows, inputs.positions]
+        blocks = rows.block_table[inputs.token_rows, inputs.positions // block_size]
+        slots = (blocks * block_size + inputs.positions % block_size).to(torch.int32)
+        tokens = PackedTokens(token_ids, slots, inputs.positions, inputs.tiles, inputs.sample_at.long())
+        logits = self._model.prefill(tokens, self._paged)
+        num_sampled = inputs.sample_rows.shape[0]
+        if num_sampled:
+            turns, results = self._turns[:num_sampled], self._results[:num_sampled]
+            self._sampling(logits, inputs.sample_rows, turns, inputs.sample_positions, results)
+        return logits
+
+
+def _captured(run: Callable[[], object], stream: torch.cuda.Stream, pool: Any) -> torch.cuda.CUDAGraph:
+    with torch.cuda.stream(stream):
+        run()  # libraries set up what they need for this size
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, stream=stream):
+            run()
+    return graph
+
+
+def _entries(rows: Sequence[ScheduledRow]) -> list[tuple[int, int]]:
+    """(row, turn) of each token, turns as kernels.rows.gather_rows takes them."""
+    entries = []
+    for row in rows:
+        first_drawn = row.num_tokens - row.num_samples
+        for index in range(row.num_tokens):
+            is_last = index == row.num_tokens - 1
+            entries.append((row.row, TURN * index + DRAWS * (index >= first_drawn) + IS_LAST * is_last))
+    return entries

@@ -25,7 +25,7 @@ def tokens(text: str) -> list[int]:
 
 
 def rows() -> list[Masked]:
-    """In free text, near a call and in one; at a value; at the end; where reasoning is closed; and without a grammar."""
+    """In free text, near a call and in one; at a value; at the end; where reasoning is closed; without a grammar."""
     triggered = build_grammar(DIALECTS["hermes"], CallPolicy("auto", STRICT), special_tokens=SPECIAL_TOKENS)
     closed = build_grammar(DIALECTS["hermes"], CallPolicy(), opening="reasoning", max_reasoning_tokens=0)
     assert triggered is not None

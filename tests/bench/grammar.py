@@ -4,7 +4,9 @@
 
 Without --tokenizer, the default model's. Prints tables for llguidance, which we use, and for xgrammar where it can be
 imported (install it beside the environment and set PYTHONPATH), and last one JSON line. Rows stand at different places
-of the same texts, as a batch of requests does; a step is one mask for each row and one token accepted.
+of the same texts, as a batch of requests does; a step is one mask for each row and one token accepted. In `one` steps
+all rows are under one grammar. A `token` is what the host does with one beside its mask: it is accepted, and then the
+matcher is asked whether it is done, in error, or forced.
 """
 
 from __future__ import annotations
@@ -102,6 +104,7 @@ HOSTILE = ("10,000 enum", "60 levels", "catastrophic", "exponential", "look-arou
 
 @dataclass(frozen=True, slots=True)
 class Spread:
+    mean_us: float
     p50_us: float
     p99_us: float
     max_us: float
@@ -109,9 +112,9 @@ class Spread:
     @classmethod
     def of(cls, times_s: Sequence[float]) -> Spread:
         ordered = sorted(times_s)
-        return cls(*(round(1e6 * t, 1) for t in (
-            statistics.median(ordered), ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], ordered[-1],
-        )))  # fmt: skip
+        near_last = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+        found = (statistics.fmean(ordered), statistics.median(ordered), near_last, ordered[-1])
+        return cls(*(round(1e6 * time_s, 1) for time_s in found))
 
 
 def timed(work: Callable[[], object]) -> tuple[float, object]:
@@ -133,7 +136,7 @@ class OurGrammars:
         end = next(t["id"] for t in config["added_tokens"] if t["content"] in ("<|im_end|>", "<|endoftext|>"))
         self.setup_s, vocabulary = timed(lambda: Vocabulary.from_tokenizer_json(text, self.vocab_size, [end]))
         assert isinstance(vocabulary, Vocabulary)
-        self.compiler = GrammarCompiler(vocabulary)
+        self.compiler = GrammarCompiler(vocabulary, num_replicas=num_threads)
         self.tokenizer = vocabulary.tokenizer
         self._threads = MaskThreads(num_threads)
 
@@ -157,6 +160,12 @@ class OurGrammars:
 
     def accept(self, matcher: Any, token_id: int) -> bool:
         return bool(matcher.accept(token_id))
+
+    def follow(self, matcher: Any, token_id: int) -> None:
+        assert matcher.accept(token_id)
+        assert not matcher.error
+        if not matcher.is_done:
+            matcher.forced()
 
 
 class XGrammars:
@@ -195,6 +204,11 @@ class XGrammars:
     def accept(self, matcher: Any, token_id: int) -> bool:
         return bool(matcher.accept_token(token_id))
 
+    def follow(self, matcher: Any, token_id: int) -> None:
+        assert matcher.accept_token(token_id)
+        if not matcher.is_terminated():
+            matcher.find_jump_forward_string()
+
 
 def compile_all(library: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What could be compiled, and for each schema its time, or why it was refused."""
@@ -215,7 +229,7 @@ def steps(
     library: Any, compiled: dict[str, Any], texts: dict[str, list[int]], num_rows: int, *, pooled: bool
 ) -> Spread:
     """Times of whole steps; each row begins its text anew when it ends, and rows begin at different places."""
-    names = [name for name in compiled if name not in HOSTILE]
+    names = list(compiled)
     rows = [(name, library.matcher(compiled[name]), 0) for name in (names * num_rows)[:num_rows]]
     for index, (name, matcher, _) in enumerate(rows):
         skipped = index % max(len(texts[name]) - 1, 1)
@@ -252,19 +266,34 @@ def single_masks(library: Any, compiled: dict[str, Any], texts: dict[str, list[i
     return Spread.of(times_s)
 
 
+def single_tokens(library: Any, compiled: dict[str, Any], texts: dict[str, list[int]]) -> Spread:
+    """Times of what is done with a token, along all texts; masks come between, as they do in a batch."""
+    masks, times_s = library.masks(1), []
+    for name in (name for name in compiled if name not in HOSTILE):
+        for _ in range(5):
+            matcher = library.matcher(compiled[name])
+            for token in texts[name]:
+                library.fill(matcher, masks, 0)
+                times_s.append(timed(lambda m=matcher, t=token: library.follow(m, t))[0])  # type: ignore[misc]
+    return Spread.of(times_s)
+
+
 def measure(library: Any, texts: dict[str, list[int]], num_rows: Sequence[int]) -> dict[str, Any]:
     print(f"{library.name}, {library.vocab_size} tokens, ready in {library.setup_s:.2f} s")
     compiled, report = compile_all(library)
     found: dict[str, Any] = {"setup_s": round(library.setup_s, 3), "compile": report}
     found["mask"] = asdict(single_masks(library, compiled, texts))
+    found["token"] = asdict(single_tokens(library, compiled, texts))
+    usual = {name: grammar for name, grammar in compiled.items() if name not in HOSTILE}
     for rows in num_rows:
-        for pooled in (False, True):
-            found[f"step_{rows}_{'pool' if pooled else 'serial'}"] = asdict(
-                steps(library, compiled, texts, rows, pooled=pooled)
-            )
-    for kind in (key for key in found if key.startswith(("mask", "step"))):
+        for kind, grammars in (("step", usual), ("one", {"nested": usual["nested"]})):
+            for pooled in (False, True):
+                spread = steps(library, grammars, texts, rows, pooled=pooled)
+                found[f"{kind}_{rows}_{'pool' if pooled else 'serial'}"] = asdict(spread)
+    for kind in (key for key in found if key.startswith(("mask", "token", "step", "one"))):
         spread = found[kind]
-        print(f"  {kind:16} p50 {spread['p50_us']:8.1f}  p99 {spread['p99_us']:8.1f}  max {spread['max_us']:8.1f} us")
+        shown = f"mean {spread['mean_us']:8.1f}  p50 {spread['p50_us']:8.1f}"
+        print(f"  {kind:16} {shown}  p99 {spread['p99_us']:8.1f}  max {spread['max_us']:8.1f} us")
     return found
 
 

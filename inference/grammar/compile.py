@@ -69,10 +69,12 @@ class GrammarCompiler:
         self._replica_thread = _new_threads(1)  # its own, so that no request waits for what can wait
 
     @classmethod
-    def from_folder(cls, folder: Path, vocab_size: int, end_token_ids: Sequence[int]) -> GrammarCompiler:
+    def from_folder(
+        cls, folder: Path, vocab_size: int, end_token_ids: Sequence[int], *, num_replicas: int | None = None
+    ) -> GrammarCompiler:
         """For a checkpoint's folder, whose tokenizer.json exists. vocab_size: of the model's logits."""
         text = (folder / "tokenizer.json").read_text(encoding="utf-8")
-        return cls(Vocabulary.from_tokenizer_json(text, vocab_size, end_token_ids))
+        return cls(Vocabulary.from_tokenizer_json(text, vocab_size, end_token_ids), num_replicas=num_replicas)
 
     def check(self, source: GrammarSource, timeout_s: float = 2.0) -> None:
         """Compile ahead of its use, in a thread of ours. Blocks the calling thread for at most `timeout_s`.

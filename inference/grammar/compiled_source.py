@@ -22,13 +22,16 @@ class Row(Protocol):
 
 
 class Replica:
-    """A grammar compiled once. All copies of its prototype share one lexer, behind one lock: they compute masks one
-    after another, whatever the number of threads.
+    """A grammar compiled once. All copies of its prototype share one lexer: they compute masks one after another,
+    whatever the number of threads.
 
-    is_broken: a limit was met in that lexer, so that all of its copies may fail from then on.
+    lock: to be held around whatever copies do but being copied. The library's own would do, but is waited for with the
+    GIL held: a token accepted beside another row's mask of 1 ms would stop all threads for as long.
+    is_broken: a limit was met in the lexer, so that all copies may fail from then on.
     """
 
     def __init__(self, prototype: LLMatcher) -> None:
+        self.lock = threading.Lock()
         self.is_broken = False
         self._prototype = prototype
         self._rows: list[weakref.ref[Row]] = []
@@ -134,5 +137,7 @@ class CompiledSource:
     def _consumed(self, replica: Replica, encoded: bytes) -> LLMatcher | None:
         matcher = replica.copy()
         tokens = self.vocabulary.tokens_of(encoded)
+        with replica.lock:
+            num_taken = matcher.try_consume_tokens(tokens)
         # One that met a limit says so itself, where its row asks: that it gave up is no reason to let the row go free.
-        return matcher if matcher.try_consume_tokens(tokens) == len(tokens) or matcher.is_error() else None
+        return matcher if num_taken == len(tokens) or matcher.is_error() else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Protocol
 
 import numpy as np
@@ -51,7 +52,11 @@ class MaskThreads:
                 is_masked.append(matcher.mask(words[row]))
         if together:
             num_rows, num_words = words.shape
-            self._executor.unsafe_compute_mask_ptr(together, words.ctypes.data, 4 * num_words, num_rows)
+            with ExitStack() as held:
+                # In one order everywhere, so that no two calls wait for each other.
+                for lock in sorted({member.lexer_lock for member in matchers}, key=id):
+                    held.enter_context(lock)
+                self._executor.unsafe_compute_mask_ptr(together, words.ctypes.data, 4 * num_words, num_rows)
         took_s = time.perf_counter() - begun_s
         for member in matchers:
             member.mask_came(took_s)

@@ -7,6 +7,7 @@ that the host's part of a token is mostly the library's own.
 
 from __future__ import annotations
 
+import threading
 import time
 from enum import Enum, auto
 
@@ -32,11 +33,13 @@ class Matcher:
     """Belongs to one row, and to one thread at a time; `mask` releases the GIL.
 
     last_mask_s: how long the last mask took, at most; 0.0 before the first.
+    lexer_lock: of the rows that share a lexer with this one; held here whenever the library is asked.
     """
 
     __slots__ = (
         "__weakref__", "_closing", "_compiled", "_end_token_ids", "_forced", "_grammar", "_has_triggers", "_is_stopped",
         "_is_thinking", "_num_thoughts", "_outside", "_reasoning", "_replica", "_tail", "_vocabulary", "last_mask_s",
+        "lexer_lock",
     )  # fmt: skip
 
     def __init__(self, compiled: CompiledSource) -> None:
@@ -57,6 +60,7 @@ class Matcher:
         self._closing = compiled.close_tokens if is_spent else ()  # what is left to write of the reasoning's closer
         self.last_mask_s = 0.0
         self._replica = compiled.replica_for(self)
+        self.lexer_lock = threading.Lock() if self._replica is None else self._replica.lock
         if self._replica is not None and not self._has_triggers:
             self._go_into(self._replica.copy())
 
@@ -106,7 +110,8 @@ class Matcher:
         begun_s = time.perf_counter()
         grammar, is_masked = self.masked_by(), True
         if grammar is not None:
-            grammar.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
+            with self.lexer_lock:
+                grammar.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
         elif self._closing:
             _allow_only(out, self._closing[:1])
         elif self._outside is Outside.TEXT:
@@ -117,7 +122,7 @@ class Matcher:
         return is_masked
 
     def masked_by(self) -> LLMatcher | None:
-        """Who computes the next mask, if that is the library alone. Tell `mask_came` when it has."""
+        """Who computes the next mask, under `lexer_lock`, if that is the library alone. Then call `mask_came`."""
         return None if self._closing else self._grammar
 
     def mask_came(self, took_s: float) -> None:
@@ -132,7 +137,8 @@ class Matcher:
         if self._grammar is None or self._is_thinking:
             return ()
         if self._forced is None:
-            self._forced = tuple(self._grammar.compute_ff_tokens())
+            with self.lexer_lock:
+                self._forced = tuple(self._grammar.compute_ff_tokens())
             self._look_for_end()
         return self._forced
 
@@ -158,7 +164,9 @@ class Matcher:
                 return False
             self._go_out(Outside.NOTHING)
             return True
-        if grammar.try_consume_tokens([token_id]) != 1:
+        with self.lexer_lock:
+            num_taken = grammar.try_consume_tokens([token_id])
+        if num_taken != 1:
             self._look_for_end()
             return False
         # Of a forced run, what is left is still forced, and no more than that: it went as far as it could.
@@ -195,7 +203,8 @@ class Matcher:
     def _enter(self, trigger: Trigger, rest: bytes) -> LLMatcher | None:
         if self._replica is None or self._replica.is_broken:
             self._replica = self._compiled.replica_for(self)
-        assert self._replica is not None
+            assert self._replica is not None
+            self.lexer_lock = self._replica.lock
         return self._compiled.enter(self._replica, trigger, rest)
 
     def _first_trigger(self, joined: bytes, num_old: int) -> tuple[Trigger, int] | None:
@@ -232,7 +241,10 @@ class Matcher:
             return ()
         if _ends_inside_character(self._tail):
             return ()
-        fits = self._grammar is None or self._grammar.validate_tokens(list(tokens)) == len(tokens)
+        if self._grammar is None:
+            return tokens
+        with self.lexer_lock:
+            fits = self._grammar.validate_tokens(list(tokens)) == len(tokens)
         return tokens if fits else ()
 
     def _mask_overruns(self, out: MaskRow) -> bool:

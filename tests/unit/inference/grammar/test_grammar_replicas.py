@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 from llguidance import LLParserLimits
 
@@ -12,6 +14,7 @@ from inference.grammar import compile as compile_module
 from inference.grammar.build import build_grammar
 from inference.grammar.compile import GrammarCompiler
 from inference.grammar.compiled_source import CompiledSource
+from inference.grammar.masks import MaskThreads
 from inference.grammar.matcher import Matcher
 from inference.grammar.policy import CallPolicy, Tool
 from inference.grammar.source import GrammarSource
@@ -185,3 +188,25 @@ def test_a_call_begins_in_a_replica_that_is_good(own: GrammarCompiler, monkeypat
     assert all(later.accept(token) for token in tokens("Now: " + CALL + 'axb"}}\n</tool_call>'))
     assert not later.error
     assert not later.is_constrained
+
+
+def test_who_waits_for_another_row_of_its_lexer_holds_up_no_third(own: GrammarCompiler) -> None:
+    own.check(SOURCE)
+    masked, waiting = own.matcher(SOURCE), own.matcher(SOURCE)
+    assert masked.lexer_lock is waiting.lexer_lock
+    questions: list[Callable[[], object]] = [
+        lambda: waiting.mask(np.zeros(vocabulary().mask_words, dtype=np.int32)),
+        waiting.forced,
+        lambda: waiting.accept(tokens('"')[0]),
+        lambda: MaskThreads(1).compute([(0, waiting)], np.zeros((1, vocabulary().mask_words), dtype=np.int32)),
+    ]
+    for question in questions:
+        with masked.lexer_lock:  # as if its mask were being computed
+            thread = threading.Thread(target=question)
+            thread.start()
+            thread.join(0.01)
+            assert thread.is_alive()
+            assert waiting.error == ""
+            assert not waiting.is_done
+        thread.join(20)
+        assert not thread.is_alive()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from gateway.option_types import MIB, ConfigError, port, positive, seconds, seconds_or_zero, size
+from gateway.option_types import MIB, ConfigError, count, port, positive, seconds, seconds_or_zero, size
 from gateway.types import ReasoningField
 from gateway.upstream_settings import UpstreamSettings, add_upstream_arguments, upstream_settings
 from inference.config import Device, Dtype
@@ -80,6 +80,7 @@ class ServeOptions:
     kv_bytes: int | None
     dialect: str | None
     strict_tools: bool
+    max_guess: int
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
     gateway: GatewayConfig
     upstream: UpstreamSettings | None = None
@@ -137,6 +138,14 @@ def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="hold the arguments of every call to its tool's schema while they are written, not only those of tools "
         "that say strict: true",
+    )
+    group.add_argument(
+        "--max-guess",
+        metavar="TOKENS",
+        type=count,
+        default=8,
+        help="guess up to so many tokens at once from what a turn has written before, and verify them in one step; the "
+        "text is the same, and copies come faster; 0 guesses nothing (default: 8)",
     )
 
 
@@ -270,6 +279,7 @@ def serve_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Serve
         kv_bytes=args.kv_memory,
         dialect=args.dialect,
         strict_tools=args.strict_tools,
+        max_guess=args.max_guess,
         log_level=args.log_level,
         gateway=GatewayConfig(
             served_names=tuple(args.served_model_name),

@@ -62,6 +62,7 @@ def build_backend(options: ServeOptions, started: EngineProcess | None = None) -
         dtype=options.dtype or _default_dtype(options.device),
         max_model_len=options.max_model_len,
         kv_bytes=options.kv_bytes,
+        max_guess=options.max_guess,
     )
     tokenizer = _tokenizer(source)
     engine = EngineClient(config, started)

@@ -16,6 +16,7 @@ class EngineConfig:
 
     max_model_len None: as far as the model and the KV memory reach. kv_bytes None: sized from free memory.
     max_step_tokens: prefill and decode tokens of one step; None: by device.
+    max_guess: so many tokens of a turn are guessed at once from its history and then verified; 0 = none.
     max_waiting: turns that queue before new ones are refused.
     """
 
@@ -30,4 +31,5 @@ class EngineConfig:
     max_rows: int = 64
     max_step_tokens: int | None = None
     max_waiting: int = 512
+    max_guess: int = 8
     num_threads: int | None = None

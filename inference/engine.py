@@ -93,8 +93,9 @@ class Engine:
         if plan is None:
             return False
         self._num_launched += 1
-        self._launched[track].append(_Launched(self._num_launched, plan.follows, self._runner.launch(plan)))
+        # Masks first: what a launch does may make the host wait for the device, and that for a mask.
         self._post_masks()
+        self._launched[track].append(_Launched(self._num_launched, plan.follows, self._runner.launch(plan)))
         return True
 
     def _next_to_finish(self) -> int:

@@ -155,7 +155,7 @@ def _engine(config: EngineConfig, model: LoadedModel) -> Engine:
         # Decodes go on beside it, but share the device with it.
         long_prompt_chunk=512 if config.device == "cuda" else None,
         min_forced_run=3 if config.device == "cuda" else 2,
-        max_guess=8,
+        max_guess=config.max_guess,
         bounds=model.runner.bounds,
     )
     return Engine(Scheduler(pool, limits), model.runner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from inference.mask_ledger import TokenMatcher
 from inference.paged_kv.block_table import BlockTable
@@ -41,7 +41,11 @@ def new_sequence(
     params = request.params
     num_prompt_tokens = len(request.prompt_token_ids)
     room = limits.max_model_len - num_prompt_tokens
-    ends = params.stop_token_ids if params.ignore_eos else (*params.stop_token_ids, *limits.eos_token_ids)
+    ends = tuple(
+        dict.fromkeys(params.stop_token_ids if params.ignore_eos else (*params.stop_token_ids, *limits.eos_token_ids))
+    )
+    if not ends:
+        params = replace(params, min_tokens=0)  # nothing could end it sooner
     # Each choice of a seeded turn draws its own noise, and the same one every time.
     noise_key = noise_source() if params.seed is None else (params.seed * 1_000_003 + choice) & (2**63 - 1)
     sequence = Sequence(
@@ -51,7 +55,7 @@ def new_sequence(
         params=params,
         table=table,
         noise_key=noise_key,
-        end_token_ids=tuple(dict.fromkeys(ends)),
+        end_token_ids=ends,
         max_total_tokens=num_prompt_tokens + min(room, params.max_tokens if params.max_tokens is not None else room),
         matcher=matcher,
     )

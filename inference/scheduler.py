@@ -19,7 +19,7 @@ from inference.new_sequence import SchedulerLimits, new_sequence
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.block_table import BlockTable
 from inference.sequence import Sequence
-from inference.step import DECODES, LATE, BlockWrite, ScheduledRow, StepPlan, StepResult, TokenWrite
+from inference.step import DECODES, LATE, BlockWrite, ScheduledRow, StepPlan, StepResult, TokenWrite, is_simple
 from inference.step_draft import StepDraft
 from inference.tracks import Tracks
 from inference.types import EngineStats, TokenChunk, TokenLogprobs, TurnRequest
@@ -223,7 +223,7 @@ class Scheduler:
 
     def _is_drawn_by_host_and_may_be_late(self, sequence: Sequence) -> bool:
         may_be_late = sequence.matcher is not None and self._limits.bounds.masks_may_be_late
-        return may_be_late and not sequence.params.is_plain
+        return may_be_late and not is_simple(sequence.params, len(sequence.end_token_ids))
 
     def _verify(self, draft: StepDraft, sequence: Sequence, guess: tuple[int, ...]) -> bool:
         """Compute a guess behind the last known token, if there is room; the tokens after each are drawn."""

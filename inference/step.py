@@ -14,6 +14,15 @@ DECODES, PREFILLS = 0, 1
 LATE = -1
 
 
+# So many end tokens a device's sampling kernel can rule out while they come too early.
+MAX_ENDS = 8
+
+
+def is_simple(params: SamplingParams, num_ends: int) -> bool:
+    """Does a device's sampling kernel do all that is asked for? Else the host draws, by operations on the device."""
+    return params.is_plain and (params.min_tokens == 0 or num_ends <= MAX_ENDS)
+
+
 @dataclass(frozen=True, slots=True)
 class StepBounds:
     """What a runner's steps can hold, and how it runs them.

@@ -41,10 +41,9 @@ class SamplingParams:
 
     @property
     def is_plain(self) -> bool:
-        """The untouched logits, at most divided by the temperature, are drawn from, and nothing else is asked for."""
+        """The untouched logits, at most divided by the temperature, are drawn from, but for early end tokens."""
         restricts = self.temperature != 0 and (self.top_k != 0 or self.top_p != 1 or self.min_p != 0)
-        asks = self.logprobs is not None or bool(self.logit_bias) or self.min_tokens != 0
-        return not (restricts or asks or self.has_penalties)
+        return not (restricts or self.logit_bias or self.has_penalties or self.logprobs is not None)
 
     @property
     def has_penalties(self) -> bool:

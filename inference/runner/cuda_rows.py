@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from inference.runner.kernels.rows import scatter
+from inference.runner.kernels.sampling import SampledRows
 from inference.runner.request_rows import RowSampling
-from inference.step import StepPlan
+from inference.step import MAX_ENDS, StepPlan
 
 _INT64_WORDS = 2
 
@@ -21,16 +22,18 @@ _INT64_WORDS = 2
 class CudaRows:
     """Views into one int32 arena, `max_rows` rows and one spare that padding may use.
 
-    token_ids: [rows, stride]; block_table: [rows, max_blocks]; lengths: [rows], tokens in the cache;
-    temperatures: [rows] float32; noise_keys: [rows] int64; skips: [rows], 1 where the sampling kernel leaves the row to
-    the host-driven sampler; mask_holders: [rows], 0 where nothing that is sampled needs a mask.
+    token_ids: [rows, stride]; block_table: [rows, max_blocks]; lengths: [rows], tokens in the cache; sampled: these,
+    and how each row samples.
     """
 
     def __init__(self, max_rows: int, max_model_len: int, block_size: int, device: torch.device) -> None:
         rows = max_rows + 1
         self._stride = -(-(max_model_len + 2) // 64) * 64
         self._num_blocks = -(-max_model_len // block_size) + 1
-        sizes = [rows * self._stride, rows * self._num_blocks, rows, rows, rows, rows * _INT64_WORDS, rows]
+        sizes = [
+            rows * self._stride, rows * self._num_blocks, rows, rows, rows, rows * _INT64_WORDS, rows, rows,
+            rows * MAX_ENDS,
+        ]  # fmt: skip
         starts = [0]
         for size in sizes:
             starts.append(-(-(starts[-1] + size) // 64) * 64)
@@ -39,10 +42,12 @@ class CudaRows:
         parts = [self.arena[start : start + size] for start, size in zip(starts[:-1], sizes, strict=True)]
         self.token_ids = parts[0].view(rows, self._stride)
         self.block_table = parts[1].view(rows, self._num_blocks)
-        self.lengths, self.skips = parts[2], parts[3]
-        self.temperatures = parts[4].view(torch.float32)
-        self.noise_keys = parts[5].view(torch.int64)
-        self.mask_holders = parts[6]
+        self.lengths = parts[2]
+        self.sampled = SampledRows(
+            token_ids=self.token_ids, lengths=self.lengths, skips=parts[3], temperatures=parts[4].view(torch.float32),
+            noise_keys=parts[5].view(torch.int64), mask_holders=parts[6], no_end_before=parts[7],
+            end_ids=parts[8].view(rows, MAX_ENDS),
+        )  # fmt: skip
         self.sampling: list[RowSampling | None] = [None] * rows
         self.holders = [0] * rows
         self.spare_row = max_rows
@@ -50,7 +55,7 @@ class CudaRows:
     def apply(self, plan: StepPlan, lengths_of: Mapping[int, int]) -> None:
         """Stage everything that the plan changes, and these rows' lengths, and scatter it with one kernel."""
         writes: list[tuple[int, Sequence[int] | np.ndarray]] = []
-        tokens, table, lengths, skips, temperatures, keys, holders, _ = self._starts
+        tokens, table, lengths, skips, temperatures, keys, holders, no_end_before, ends, _ = self._starts
         for new in plan.new_rows:
             sampling = RowSampling.of(new, self.arena.device)
             self.sampling[new.row] = sampling
@@ -58,10 +63,12 @@ class CudaRows:
             writes += [
                 (tokens + new.row * self._stride, new.token_ids),
                 (lengths + new.row, (lengths_of.get(new.row, 0),)),
-                (skips + new.row, (0 if sampling.params.is_plain else 1,)),
+                (skips + new.row, (0 if sampling.is_simple else 1,)),
                 (temperatures + new.row, np.array([new.params.temperature], np.float32).view(np.int32)),
                 (keys + new.row * _INT64_WORDS, np.array([new.noise_key], np.int64).view(np.int32)),
                 (holders + new.row, (new.mask_holder,)),
+                (no_end_before + new.row, (new.no_end_before if new.params.min_tokens else 0,)),
+                (ends + new.row * MAX_ENDS, (*new.end_token_ids, *[-1] * MAX_ENDS)[:MAX_ENDS]),
             ]
         entered = {new.row for new in plan.new_rows}
         writes += [(lengths + row, (length,)) for row, length in lengths_of.items() if row not in entered]

@@ -144,7 +144,7 @@ class CudaRunner:
         for row, at in done.samples:
             sampling = self.rows.sampling[row.row]
             assert sampling is not None
-            if sampling.params.is_plain:
+            if sampling.is_simple:
                 told += [None] * len(at)
                 continue
             first = row.start + row.num_tokens - len(at) + 1

@@ -59,9 +59,8 @@ class DecodeSteps:
         self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
         self._scratch = model.scratch(max_rows, rows.block_table)
         self._sampling = Sampling(
-            rows.token_ids, rows.lengths, rows.temperatures, rows.noise_keys, rows.skips, rows.mask_holders, masks,
-            model.num_outputs, max_batch=max_rows, spare_row=rows.spare_row, spins=DECODE_SPINS,
-        )  # fmt: skip
+            rows.sampled, masks, model.num_outputs, max_batch=max_rows, spare_row=rows.spare_row, spins=DECODE_SPINS
+        )
         self._row_ids = torch.full((max_rows,), rows.spare_row, dtype=torch.int32, device=device)
         self._turns = torch.full((max_rows,), DECODES_ONE, dtype=torch.int32, device=device)
         self._results = torch.zeros(max_rows, dtype=torch.int32, device=device)
@@ -134,9 +133,8 @@ class PrefillSteps:
         self.stream = torch.cuda.Stream(device)
         self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
         self._sampling = Sampling(
-            rows.token_ids, rows.lengths, rows.temperatures, rows.noise_keys, rows.skips, rows.mask_holders, masks,
-            model.num_outputs, max_batch=most, spare_row=rows.spare_row, spins=PREFILL_SPINS,
-        )  # fmt: skip
+            rows.sampled, masks, model.num_outputs, max_batch=most, spare_row=rows.spare_row, spins=PREFILL_SPINS
+        )
         self._turns = torch.full((most,), DECODES_ONE, dtype=torch.int32, device=device)
         self._results = torch.zeros(most, dtype=torch.int32, device=device)
         self._graphs: dict[PackedShape, _PackedGraph] = {}
@@ -157,15 +155,14 @@ class PrefillSteps:
         return Pass(logits, self._results, [(row, [index]) for index, row in enumerate(sampling)])
 
     def kinds(self) -> list[Callable[[], object]]:
-        inputs = PackedInputs.on(self._results.device, self.shapes[0])
-        self._load(inputs, ())
-        return [partial(self._compute, inputs)]
+        """One pass, of the kind that all are."""
+        return [lambda: self._compute(self._inputs(self.shapes[0]))]
 
     def capture(self, progress: Progress) -> None:
         pool = torch.cuda.graph_pool_handle()
         for shape in reversed(self.shapes):
-            inputs = PackedInputs.on(self._results.device, shape)
-            self._load(inputs, ())
+            with torch.cuda.stream(self.stream):
+                inputs = self._inputs(shape)
             kept: list[torch.Tensor] = []
 
             def run(inputs: PackedInputs = inputs, kept: list[torch.Tensor] = kept) -> None:
@@ -178,6 +175,12 @@ class PrefillSteps:
 
     def forget(self) -> None:
         self._graphs.clear()
+
+    def _inputs(self, shape: PackedShape) -> PackedInputs:
+        """For no chunks: the spare row's, filled on the current stream."""
+        inputs = PackedInputs.on(self._results.device, shape)
+        self._load(inputs, ())
+        return inputs
 
     def _load(self, inputs: PackedInputs, chunks: Sequence[ScheduledRow]) -> None:
         inputs.load(inputs.shape.pack(chunks, self._rows.spare_row, self._paged.part_keys))

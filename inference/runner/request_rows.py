@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from inference.step import NewRow, StepPlan
+from inference.step import NewRow, StepPlan, is_simple
 from inference.types import SamplingParams
 
 
@@ -40,7 +40,11 @@ class RowSampling:
 
     @property
     def is_plain_greedy(self) -> bool:
-        return self.params.is_plain and self.params.temperature == 0
+        return self.params.is_plain and self.params.temperature == 0 and self.params.min_tokens == 0
+
+    @property
+    def is_simple(self) -> bool:
+        return is_simple(self.params, self.end_ids.shape[0])
 
 
 class RequestRows:

@@ -4,7 +4,8 @@ Each session shares a system prompt with all others, and then takes turns: the p
 new "tool result" tokens, and a short completion is asked for. Prints a table and, last, one JSON line.
 
     python tests/bench/serve.py [--models qwen3-0.6b] [--sessions 1,4,16] [--device cuda] [--dtype bf16]
-                                [--turns 4] [--system 1024] [--first 256] [--tool 192] [--out 64] [--repeat 2]
+                                [--max-guess 0] [--turns 4] [--system 1024] [--first 256] [--tool 192] [--out 64]
+                                [--repeat 2]
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def _serve_and_load(model: str, folder: Path, args: argparse.Namespace) -> list[
     command = [
         sys.executable, "-W", "ignore", "-m", "gateway.cli", "serve", "--model", f"random:{folder / 'config.json'}",
         "--device", args.device, "--dtype", args.dtype, "--port", "0", "--max-model-len", str(args.max_model_len),
+        "--max-guess", str(args.max_guess),
     ]  # fmt: skip
     started = time.perf_counter()
     with tempfile.TemporaryFile("w+") as log:
@@ -106,7 +108,7 @@ async def _level(
 
 
 async def _turn(host: str, port: int, model: str, prompt: list[int], out: int) -> tuple[float, list[float]]:
-    """When the request left, and when each chunk with a choice came. Raises unless all `out` tokens came."""
+    """When the request left, and when each chunk with a choice came."""
     body = json.dumps({
         "model": model, "prompt": prompt, "max_tokens": out, "min_tokens": out, "ignore_eos": True, "temperature": 0,
         "stream": True,
@@ -122,7 +124,7 @@ async def _turn(host: str, port: int, model: str, prompt: list[int], out: int) -
         if line.startswith(b"data: {") and b'"choices":[{' in line:
             stamps.append(time.perf_counter())
     writer.close()
-    assert len(stamps) >= out, f"{len(stamps)} chunks of {out}"
+    assert stamps, "nothing came"
     return begin, stamps
 
 
@@ -133,6 +135,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--max-model-len", type=int, default=8192)
+    parser.add_argument("--max-guess", type=int, default=0, help="random weights repeat themselves (default: 0)")
     for name, default in (("turns", 4), ("system", 1024), ("first", 256), ("tool", 192), ("out", 64), ("repeat", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
     return parser.parse_args()

@@ -30,7 +30,7 @@ from inference.runner.kernels.rows import (  # noqa: E402
     gather_rows,
     scatter,
 )
-from inference.runner.kernels.sampling import Sampling, apply_mask  # noqa: E402
+from inference.runner.kernels.sampling import SampledRows, Sampling, apply_mask  # noqa: E402
 from inference.runner.sampler import exponential_noise  # noqa: E402
 from inference.step import LATE  # noqa: E402
 
@@ -391,16 +391,15 @@ def test_gather_takes_the_newest_token_of_each_row():
 @pytest.mark.parametrize("vocab_size", [4096, 9001])
 def test_sampling_draws_what_the_reference_draws(vocab_size):
     rows = 5
-    token_ids = torch.zeros(rows, 64, dtype=torch.int32, device=DEVICE)
-    lengths = torch.zeros(rows, dtype=torch.int32, device=DEVICE)
-    skips = torch.tensor([0, 0, 0, 1, 0], dtype=torch.int32, device=DEVICE)
-    temperatures = torch.tensor([0.0, 1.0, 0.7, 1.0, 1.5], device=DEVICE)
-    keys = torch.tensor([1, 2**62 + 12345, 77, 5, 999], dtype=torch.int64, device=DEVICE)
+    sampled = SampledRows.zeros(rows, 64, DEVICE)
+    sampled.skips[3] = 1
+    sampled.temperatures[:] = torch.tensor([0.0, 1.0, 0.7, 1.0, 1.5])
+    sampled.noise_keys[:] = torch.tensor([1, 2**62 + 12345, 77, 5, 999])
+    token_ids, lengths, temperatures, keys = (
+        sampled.token_ids, sampled.lengths, sampled.temperatures, sampled.noise_keys,
+    )  # fmt: skip
     masks = DeviceMasks(rows, vocab_size, torch.device(DEVICE))
-    holders = torch.zeros(rows, dtype=torch.int32, device=DEVICE)
-    sampling = Sampling(
-        token_ids, lengths, temperatures, keys, skips, holders, masks, vocab_size, max_batch=8, spare_row=2, spins=0
-    )
+    sampling = Sampling(sampled, masks, vocab_size, max_batch=8, spare_row=2, spins=0)
     logits = torch.randn(4, vocab_size, device=DEVICE) * 2
     logits[0, 100] = logits[0, 4000] = logits[0].max() + 1  # a tie goes to the first
     sample_rows = torch.tensor([0, 4, 1, 3], dtype=torch.int32, device=DEVICE)
@@ -445,15 +444,12 @@ class _Rows:
     def __init__(self, vocab_size: int, holders: list[int], temperatures: list[float], spins: int) -> None:
         count = len(holders)
         self.masks = DeviceMasks(count, vocab_size, torch.device(DEVICE))
-        self.token_ids = torch.full((count, 64), -5, dtype=torch.int32, device=DEVICE)
-        self.lengths = torch.zeros(count, dtype=torch.int32, device=DEVICE)
-        self.sampling = Sampling(
-            self.token_ids, self.lengths, torch.tensor(temperatures, device=DEVICE),
-            torch.arange(1, count + 1, dtype=torch.int64, device=DEVICE),
-            torch.zeros(count, dtype=torch.int32, device=DEVICE),
-            torch.tensor(holders, dtype=torch.int32, device=DEVICE), self.masks, vocab_size, max_batch=count,
-            spare_row=99, spins=spins,
-        )  # fmt: skip
+        self.rows = SampledRows.zeros(count, 64, DEVICE)
+        self.rows.token_ids.fill_(-5)
+        self.rows.temperatures[:] = torch.tensor(temperatures)
+        self.rows.noise_keys[:] = torch.arange(1, count + 1)
+        self.rows.mask_holders[:] = torch.tensor(holders)
+        self.sampling = Sampling(self.rows, self.masks, vocab_size, max_batch=count, spare_row=99, spins=spins)
         self.logits = torch.randn(count, vocab_size, device=DEVICE) * 3
 
     def draw(self, position: int = 8, into: torch.Tensor | None = None) -> list[int] | None:
@@ -477,8 +473,8 @@ def test_a_constrained_row_samples_what_its_mask_allows_and_the_others_what_they
     rows.masks.post([MaskJob(3, 2**31 - 1, 8, _Only(None))])
     results = rows.draw()
     assert results == [allowed[0][int(rows.logits[0, allowed[0]].argmax())], vocab_size - 1, *unmasked[2:]]
-    assert rows.token_ids[:, 8].tolist() == results
-    assert rows.lengths.tolist() == [8] * 4
+    assert rows.rows.token_ids[:, 8].tolist() == results
+    assert rows.rows.lengths.tolist() == [8] * 4
 
     row = rows.logits[0].clone()
     apply_mask(row, rows.masks, 0, 3, 8)
@@ -493,12 +489,25 @@ def test_a_row_whose_mask_has_not_come_or_is_anothers_stays_where_it_is(holder, 
     rows.masks.post([MaskJob(0, holder, position, _Only([5]))])
     results = rows.draw()
     assert results == [LATE, int(rows.logits[1].argmax())]
-    assert rows.lengths.tolist() == [7, 8]
-    assert (rows.token_ids[0] == -5).all()
+    assert rows.rows.lengths.tolist() == [7, 8]
+    assert (rows.rows.token_ids[0] == -5).all()
     rows.masks.post([MaskJob(0, 3, 8, _Only([17]))])
     if holder <= 3 and (holder, position) <= (3, 8):
         assert rows.draw() == [17, results[1]]
-        assert rows.lengths.tolist() == [8, 8]
+        assert rows.rows.lengths.tolist() == [8, 8]
+
+
+def test_an_end_token_is_not_drawn_before_its_time():
+    rows = _Rows(5000, [0, 0, 0], [0.0, 1.0, 0.0], spins=0)
+    first = rows.draw()
+    for index, token in enumerate(first):
+        rows.rows.end_ids[index, index] = token
+    rows.rows.no_end_before[:] = torch.tensor([9, 9, 8])
+    without = rows.draw()
+    rows.logits[0, first[0]] = -torch.inf
+    assert without[0] == int(rows.logits[0].argmax())
+    assert without[1] != first[1]
+    assert without[2] == first[2], "its time has come"
 
 
 class _SlowOnly(_Only):

@@ -6,13 +6,15 @@ wins. The noise is the hash of inference.runner.sampler (the reference): key, po
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 
 from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.rows import DRAWS, IS_LAST
-from inference.step import LATE
+from inference.step import LATE, MAX_ENDS
 
 _TILE = 4096
 # How often a step looks for a mask that has not come, some 1.5 us each: a decode of everybody's next token hardly
@@ -69,8 +71,9 @@ def _noise(key, position, token_ids):
 @triton.jit
 def _sample_kernel(
     logits, sample_rows, turns, positions, temperatures, noise_keys, skips, token_ids, token_stride, lengths, results,
-    best_scores, best_ids, arrivals, mask_holders, masks, mask_stride, posted, vocab_size, spare_row,
-    DRAWS: tl.constexpr, IS_LAST: tl.constexpr, LATE: tl.constexpr, SPINS: tl.constexpr, NUM_TILES: tl.constexpr,
+    best_scores, best_ids, arrivals, no_end_before, end_ids, mask_holders, masks, mask_stride, posted, vocab_size,
+    spare_row, MAX_ENDS: tl.constexpr, DRAWS: tl.constexpr, IS_LAST: tl.constexpr, LATE: tl.constexpr,
+    SPINS: tl.constexpr, NUM_TILES: tl.constexpr,
     TILE: tl.constexpr, TILES_POW2: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
@@ -88,6 +91,9 @@ def _sample_kernel(
         if temperature > 0:
             scores = scores / temperature - _noise(tl.load(noise_keys + row), position, ids)
         scores = tl.where(inside, scores, -float("inf"))
+        if position < tl.load(no_end_before + row):
+            for end in range(MAX_ENDS):
+                scores = tl.where(ids == tl.load(end_ids + row * MAX_ENDS + end), -float("inf"), scores)
         holder = tl.load(mask_holders + row)
         is_known = holder == 0
         if holder != 0:
@@ -115,27 +121,50 @@ def _sample_kernel(
         tl.store(lengths + row, position, mask=moves)
 
 
+@dataclass(frozen=True, slots=True)
+class SampledRows:
+    """What the kernel reads and writes of the rows, all [max_rows, ...] int32 unless said otherwise.
+
+    token_ids: [max_rows, stride]; lengths: tokens in the cache; temperatures: float32; noise_keys: int64; skips: not 0
+    where the host draws; no_end_before: positions below it may hold none of end_ids, [max_rows, MAX_ENDS], -1 where
+    there are fewer; mask_holders: 0 where no mask is needed, see inference.mask_ledger.
+    """
+
+    token_ids: torch.Tensor
+    lengths: torch.Tensor
+    temperatures: torch.Tensor
+    noise_keys: torch.Tensor
+    skips: torch.Tensor
+    no_end_before: torch.Tensor
+    end_ids: torch.Tensor
+    mask_holders: torch.Tensor
+
+    @classmethod
+    def zeros(cls, count: int, stride: int, device: torch.device | str) -> SampledRows:
+        def zeros(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        return cls(
+            zeros(count, stride), zeros(count), zeros(count, dtype=torch.float32), zeros(count, dtype=torch.int64),
+            zeros(count), zeros(count), zeros(count, MAX_ENDS) - 1, zeros(count),
+        )  # fmt: skip
+
+
 class Sampling:
     """The kernel and its scratch. Rows whose `skips` is not 0 get no token here, only their length; the spare row,
     which fills batches up, keeps its length.
 
-    token_ids: [max_rows, stride] int32, lengths, skips: [max_rows] int32; temperatures: [max_rows] float32;
-    noise_keys: [max_rows] int64; mask_holders: [max_rows] int32, see inference.mask_ledger. spins: how often to look
-    for a mask; a row whose mask has not come by then keeps its length, less the token that it computed, and its result
-    is LATE.
+    spins: how often to look for a mask; a row whose mask has not come by then keeps its length, less the token that it
+    computed, and its result is LATE.
     """
 
     def __init__(
-        self, token_ids: torch.Tensor, lengths: torch.Tensor, temperatures: torch.Tensor, noise_keys: torch.Tensor,
-        skips: torch.Tensor, mask_holders: torch.Tensor, masks: DeviceMasks, vocab_size: int, max_batch: int,
-        spare_row: int, spins: int,
-    ) -> None:  # fmt: skip
-        self._rows = (temperatures, noise_keys, skips, token_ids, token_ids.stride(0), lengths)
-        self._masks = (masks.words, masks.words.stride(0), masks.posted)
-        self._mask_holders = mask_holders
+        self, rows: SampledRows, masks: DeviceMasks, vocab_size: int, *, max_batch: int, spare_row: int, spins: int
+    ) -> None:
+        self._rows, self._masks = rows, masks
         self._vocab_size, self._spare_row, self._spins = vocab_size, spare_row, spins
         self._num_tiles = triton.cdiv(vocab_size, _TILE)
-        device = token_ids.device
+        device = rows.lengths.device
         self._best_scores = torch.empty(max_batch * self._num_tiles, dtype=torch.float32, device=device)
         self._best_ids = torch.empty(max_batch * self._num_tiles, dtype=torch.int32, device=device)
         self._arrivals = torch.zeros(max_batch, dtype=torch.int32, device=device)
@@ -147,10 +176,13 @@ class Sampling:
         """logits: [S, vocab] float32; sample_rows: [S] int32; turns: [S] int32, see kernels.rows; positions: [S] int32,
         where each entry's token stands; results: [S] int32, written. Grid (S, vocabulary tiles).
         """
+        rows, masks = self._rows, self._masks
         _sample_kernel[(logits.shape[0], self._num_tiles)](
-            logits, sample_rows, turns, positions, *self._rows, results, self._best_scores, self._best_ids,
-            self._arrivals, self._mask_holders, *self._masks, self._vocab_size, self._spare_row, DRAWS=DRAWS,
-            IS_LAST=IS_LAST, LATE=LATE, SPINS=self._spins, NUM_TILES=self._num_tiles, TILE=_TILE,
+            logits, sample_rows, turns, positions, rows.temperatures, rows.noise_keys, rows.skips, rows.token_ids,
+            rows.token_ids.stride(0), rows.lengths, results, self._best_scores, self._best_ids, self._arrivals,
+            rows.no_end_before, rows.end_ids, rows.mask_holders, masks.words, masks.words.stride(0), masks.posted,
+            self._vocab_size, self._spare_row, MAX_ENDS=MAX_ENDS, DRAWS=DRAWS, IS_LAST=IS_LAST, LATE=LATE,
+            SPINS=self._spins, NUM_TILES=self._num_tiles, TILE=_TILE,
             TILES_POW2=triton.next_power_of_2(self._num_tiles), num_warps=4,
         )  # fmt: skip
 

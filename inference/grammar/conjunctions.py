@@ -1,127 +1,166 @@
-"""Merges what several schemas demand of one string, number or listed value. Knows nothing of references."""
+"""Merges what several schemas demand of one string or number, and finds where nothing is left. Knows no references."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from decimal import Decimal
+from fractions import Fraction
 
 from inference.grammar import keywords
 from inference.grammar.errors import UnsupportedKeyword
-from inference.grammar.nodes import NumberRange, Text
+from inference.grammar.keywords import Found
+from inference.grammar.nodes import Impossible, NumberRange, Text
 from inference.grammar.places import Part, Reader
-from inference.grammar.text_patterns import FORMATS, pattern_fault
-from stream_parser.safe_patterns import safe_search
+from inference.grammar.text_patterns import FORMATS, pattern_fault, whole_pattern
+from inference.grammar.text_sets import text_set
 
-_TYPES_OF_VALUES: dict[type, str] = {
-    type(None): "null", bool: "boolean", str: "string", int: "integer", float: "number", list: "array", dict: "object",
-}  # fmt: skip
+# The lexer counts remainders: a state each, and so long to build. Powers of ten are read off the last digits.
+_MAX_STEP_STATES = 100_000
+_MAX_STEP = 10**9
+_MAX_STEP_DIGITS = 15
 
 
-def merge_texts(parts: Sequence[Part], reader: Reader) -> Text | None:
-    lows = [n for p in parts if (n := keywords.count(p.schema, "minLength", p.path)) is not None]
-    highs = [n for p in parts if (n := keywords.count(p.schema, "maxLength", p.path)) is not None]
-    low = max([0, *lows])
-    high = min(highs) if highs else max(reader.bounds.string_chars, low)
-    patterns: list[str] = []
-    formats: list[str] = []
+def merge_texts(parts: Sequence[Part], reader: Reader) -> Text | Impossible:
+    low = keywords.greatest(parts, "minLength", keywords.count)
+    high = keywords.least(parts, "maxLength", keywords.count)
+    patterns: dict[str, str] = {}
+    formats: dict[str, str] = {}
     for part in parts:
         pattern, form = part.schema.get("pattern"), part.schema.get("format")
         if pattern is not None:
-            patterns.append(checked_pattern(pattern, part.path))
+            patterns.setdefault(checked_pattern(pattern, part.path), part.path)
         if isinstance(form, str) and form in FORMATS:
-            formats.append(form)
+            formats.setdefault(form, part.path)
         elif isinstance(form, str):
             reader.not_enforced[f"{part.path}.format"] = None
-    if low > high:
-        return None
-    return Text(low, high, tuple(dict.fromkeys(patterns)), tuple(dict.fromkeys(formats)), bool(lows or highs))
+    fault = keywords.crossed(low, high) or _text_fault(patterns, formats, low, high)
+    if fault:
+        return fault
+    min_chars = low.value if low else 0
+    max_chars = high.value if high else max(reader.bounds.string_chars, min_chars)
+    return Text(min_chars, max_chars, tuple(patterns), tuple(formats), bool(low or high))
 
 
 def checked_pattern(pattern: object, path: str, keyword: str = "pattern") -> str:
     if not isinstance(pattern, str):
         raise UnsupportedKeyword(path, keyword, f"must be a regular expression, got {pattern!r:.60}.")
-    fault = pattern_fault(pattern)
+    fault = pattern_fault(pattern) or _lexer_fault(pattern)
     if fault:
         raise UnsupportedKeyword(path, keyword, f"{pattern!r:.80} {fault}. Rewrite it without.")
     return pattern
 
 
-def merge_numbers(parts: Sequence[Part], *, is_integer: bool) -> NumberRange | None:
-    found = {
-        key: [n for p in parts for n in _bounds(p, key)]
-        for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-    }
-    steps = [n for p in parts if (n := keywords.number(p.schema, "multipleOf", p.path)) is not None]
-    for part in parts:
-        step = keywords.number(part.schema, "multipleOf", part.path)
-        if step is not None and step <= 0:
-            raise UnsupportedKeyword(part.path, "multipleOf", "must be greater than 0.")
-    merged = NumberRange(
-        is_integer,
-        max(found["minimum"], default=None),
-        min(found["maximum"], default=None),
-        max(found["exclusiveMinimum"], default=None),
-        min(found["exclusiveMaximum"], default=None),
-        tuple(dict.fromkeys(steps)),
-    )
-    return None if _is_empty(merged) else merged
-
-
-def _bounds(part: Part, key: str) -> list[Decimal]:
-    """Also draft 4's form, in which `exclusiveMinimum: true` makes `minimum` exclusive."""
-    value = keywords.number(part.schema, key, part.path)
-    plain = key.removeprefix("exclusive").lower() if key.startswith("exclusive") else key
-    exclusive = f"exclusive{plain.capitalize()}"
-    flag = part.schema.get(exclusive) is True
-    if key == exclusive and flag:
-        value = keywords.number(part.schema, plain, part.path)
-    elif key == plain and flag:
-        value = None
-    return [] if value is None else [value]
-
-
-def _is_empty(numbers: NumberRange) -> bool:
-    low = max((n for n in (numbers.minimum, numbers.exclusive_minimum) if n is not None), default=None)
-    high = min((n for n in (numbers.maximum, numbers.exclusive_maximum) if n is not None), default=None)
-    if low is None or high is None:
-        return False
-    is_open = low == numbers.exclusive_minimum or high == numbers.exclusive_maximum
-    return low > high or (low == high and is_open)
-
-
-def value_fits(value: object, parts: Sequence[Part], types: frozenset[str]) -> bool:
-    """Do the keywords for scalars, beside the listing itself, allow a listed value?"""
-    name = _TYPES_OF_VALUES.get(type(value), "")
-    if name == "number" and isinstance(value, float) and value.is_integer():
-        name = "integer"
-    return name in types and all(_scalar_fits(value, part) for part in parts)
-
-
-def _scalar_fits(value: object, part: Part) -> bool:
-    if isinstance(value, str):
-        return _text_fits(value, part)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return True
-    exact = Decimal(str(value))
-    step = keywords.number(part.schema, "multipleOf", part.path)
-    return (
-        all(exact >= low for low in _bounds(part, "minimum"))
-        and all(exact <= high for high in _bounds(part, "maximum"))
-        and all(exact > low for low in _bounds(part, "exclusiveMinimum"))
-        and all(exact < high for high in _bounds(part, "exclusiveMaximum"))
-        and (not step or exact % step == 0)
-    )
-
-
-def _text_fits(value: str, part: Part) -> bool:
-    low = keywords.count(part.schema, "minLength", part.path)
-    high = keywords.count(part.schema, "maxLength", part.path)
-    if (low is not None and len(value) < low) or (high is not None and len(value) > high):
-        return False
-    pattern = part.schema.get("pattern")
-    return pattern is None or key_matches(checked_pattern(pattern, part.path), value)
+def _lexer_fault(pattern: str) -> str:
+    fault = text_set(whole_pattern(pattern)).fault
+    return f"is nothing that the grammar's lexer can follow ({fault:.120})" if fault else ""
 
 
 def key_matches(pattern: str, text: str) -> bool:
-    """Is `pattern` found in `text`? True as well for patterns that Python cannot search for in bounded time."""
-    return safe_search(pattern.replace("(?<", "(?P<"), text)
+    """Is `pattern`, which was checked, found in `text`?"""
+    return text in text_set(whole_pattern(pattern))
+
+
+def _text_fault(
+    patterns: dict[str, str], formats: dict[str, str], low: Found[int] | None, high: Found[int] | None
+) -> Impossible | None:
+    """That no string has all of it: a keyword and what it contradicts."""
+    if not patterns and not formats:
+        return None
+    expressions = [*map(whole_pattern, patterns), *(FORMATS[form] for form in formats)]
+    if low or high:
+        expressions.append(f".{{{low.value if low else 0},{high.value if high else ''}}}")
+    if not text_set(*expressions).is_empty:
+        return None
+    named: list[tuple[str, object, str]] = [("format", form, path) for form, path in formats.items()]
+    named += [("pattern", pattern, path) for pattern, path in patterns.items()]
+    named += [(bound.keyword, bound.value, bound.path) for bound in (low, high) if bound]
+    (keyword, value, path), *others = named
+    beside = ", ".join(f"{word} {other!r:.60}" + (f" at {at}" if at != path else "") for word, other, at in others)
+    why = f"{value!r:.80} fits no string that also has {beside}" if others else f"{value!r:.80} fits no string"
+    return Impossible(path, keyword, why)
+
+
+def merge_numbers(parts: Sequence[Part], reader: Reader, *, is_integer: bool) -> NumberRange | Impossible:
+    found = {
+        key: keywords.chosen(parts, key, _bound, max if key.endswith("inimum") else min)
+        for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+    }
+    steps = [
+        Found(n, "multipleOf", p.path)
+        for p in parts
+        if (n := keywords.number(p.schema, "multipleOf", p.path)) is not None
+    ]
+    step = _common_step(steps, is_integer=is_integer) if steps else None
+    values = {key: bound.value if bound else None for key, bound in found.items()}
+    merged = NumberRange(
+        is_integer, values["minimum"], values["maximum"], values["exclusiveMinimum"], values["exclusiveMaximum"], step
+    )
+    fault = _range_fault(found, merged, steps, reader.bounds.fraction_digits)
+    return fault or merged
+
+
+def _bound(schema: keywords.Schema, key: str, path: str) -> Decimal | None:
+    """Also draft 4's form, in which `exclusiveMinimum: true` makes `minimum` exclusive."""
+    plain = key.removeprefix("exclusive").lower() if key.startswith("exclusive") else key
+    exclusive = f"exclusive{plain.capitalize()}"
+    if schema.get(exclusive) is True:
+        return keywords.number(schema, plain, path) if key == exclusive else None
+    return keywords.number(schema, key, path)
+
+
+def _common_step(steps: Sequence[Found[Decimal]], *, is_integer: bool) -> Decimal:
+    """The number whose multiples are multiples of all steps, and whole where integers are wanted."""
+    common = Fraction(1) if is_integer else None
+    for step in steps:
+        if step.value <= 0:
+            raise UnsupportedKeyword(step.path, "multipleOf", f"must be greater than 0, got {step.value:f}.")
+        common = Fraction(step.value) if common is None else _common_multiple(common, Fraction(step.value))
+        digits = _num_digits(common)
+        if digits > _MAX_STEP_DIGITS or _num_states(int(common * 10**digits)) > _MAX_STEP_STATES:
+            message = f"of {step.value} makes a grammar of too many states. Choose a rounder step."
+            raise UnsupportedKeyword(step.path, "multipleOf", message)
+    assert common is not None
+    return Decimal(common.numerator) / Decimal(common.denominator)
+
+
+def _common_multiple(left: Fraction, right: Fraction) -> Fraction:
+    shared = math.lcm(left.numerator * right.denominator, right.numerator * left.denominator)
+    return Fraction(shared, left.denominator * right.denominator)
+
+
+def _num_digits(step: Fraction) -> int:
+    """Digits behind its point."""
+    exponent = (Decimal(step.numerator) / Decimal(step.denominator)).normalize().as_tuple().exponent
+    return max(-int(exponent), 0)
+
+
+def _num_states(step: int) -> int:
+    if step > _MAX_STEP:
+        return step
+    while step and step % 10 == 0:
+        step //= 10
+    return step
+
+
+def _range_fault(
+    found: dict[str, Found[Decimal] | None], numbers: NumberRange, steps: Sequence[Found[Decimal]], fraction_digits: int
+) -> Impossible | None:
+    """That no number is in the range, or none of those that can be written there."""
+    lows = [bound for key in ("exclusiveMinimum", "minimum") if (bound := found[key])]
+    highs = [bound for key in ("exclusiveMaximum", "maximum") if (bound := found[key])]
+    if not lows or not highs:
+        return None
+    low, high = max(lows, key=lambda b: b.value), min(highs, key=lambda b: b.value)  # of equals the exclusive one
+    is_open = low.keyword != "minimum" or high.keyword != "maximum"
+    if low.value > high.value or (low.value == high.value and is_open):
+        return keywords.contradiction(low, high, "is not below" if is_open else "is more than")
+    step = numbers.step or (Decimal(1) if numbers.is_integer else Decimal(10) ** -fraction_digits)
+    lowest, highest = numbers.multiples(step)
+    assert lowest is not None
+    assert highest is not None
+    if lowest <= highest:
+        return None
+    kind = "integer" if numbers.is_integer else f"number of at most {fraction_digits} digits behind the point"
+    sought = f"multiple of {step:f}" if steps else kind
+    return keywords.contradiction(low, high, f"leaves no {sought} up to")

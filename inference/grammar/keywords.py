@@ -5,11 +5,14 @@ docs/structured-outputs.md prints this table; a test holds the two together. Kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from inference.grammar.errors import UnsupportedKeyword
+from inference.grammar.nodes import Impossible
+from inference.grammar.places import Part
 from stream_parser.schema_types import ALL_TYPES, schema_types
 
 ENFORCED = frozenset(
@@ -30,6 +33,49 @@ NOT_ENFORCED = frozenset(
     }
 )  # fmt: skip
 REFUSED = frozenset({"$dynamicRef", "$recursiveRef"})
+
+Schema: TypeAlias = Mapping[str, Any]
+_N = TypeVar("_N", int, Decimal)
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[_N]):
+    """A keyword's value, and where it stands."""
+
+    value: _N
+    keyword: str
+    path: str
+
+
+def chosen(
+    parts: Sequence[Part],
+    key: str,
+    read: Callable[[Schema, str, str], _N | None],
+    choose: Callable[[Sequence[_N]], _N],
+) -> Found[_N] | None:
+    """Of the values that several schemas give one keyword, the one that binds."""
+    found = [Found(n, key, p.path) for p in parts if (n := read(p.schema, key, p.path)) is not None]
+    if not found:
+        return None
+    value = choose([one.value for one in found])
+    return next(one for one in found if one.value == value)
+
+
+def greatest(parts: Sequence[Part], key: str, read: Callable[[Schema, str, str], _N | None]) -> Found[_N] | None:
+    return chosen(parts, key, read, max)
+
+
+def least(parts: Sequence[Part], key: str, read: Callable[[Schema, str, str], _N | None]) -> Found[_N] | None:
+    return chosen(parts, key, read, min)
+
+
+def crossed(low: Found[_N] | None, high: Found[_N] | None) -> Impossible | None:
+    return contradiction(low, high, "is more than") if low and high and low.value > high.value else None
+
+
+def contradiction(low: Found[_N], high: Found[_N], relation: str) -> Impossible:
+    beside = f" at {high.path}" if high.path != low.path else ""
+    return Impossible(low.path, low.keyword, f'of {low.value} {relation} "{high.keyword}" of {high.value}{beside}')
 
 
 def count(schema: Mapping[str, Any], key: str, path: str) -> int | None:
@@ -74,6 +120,45 @@ def named_schemas(schema: Mapping[str, Any], key: str, path: str) -> dict[str, t
     if not isinstance(value, Mapping):
         raise UnsupportedKeyword(path, key, f"must be an object of schemas, got {value!r:.60}.")
     return {str(name): (item, f"{path}.{key}.{name}") for name, item in value.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Dependent:
+    """A schema that holds for an object which has a member `key`."""
+
+    key: str
+    schema: object
+    keyword: str
+    path: str
+
+
+def dependents(schema: Schema, path: str) -> list[Dependent]:
+    """`dependencies` is the older name of both keywords."""
+    found = []
+    for word in ("dependentRequired", "dependentSchemas", "dependencies"):
+        for key, (value, at) in named_schemas(schema, word, path).items():
+            held = {"required": value} if word != "dependentSchemas" and isinstance(value, list) else value
+            found.append(Dependent(key, held, word, at))
+    return found
+
+
+def item_words(schema: Schema) -> tuple[str, str]:
+    """The keywords for an array's first places and for the rest: a list of `items` is older drafts' `prefixItems`."""
+    return ("items", "additionalItems") if isinstance(schema.get("items"), list) else ("prefixItems", "items")
+
+
+def item_schemas(schema: Schema) -> tuple[list[object], object]:
+    """The schemas of the first places, and that of the rest."""
+    word, rest_word = item_words(schema)
+    prefix = schema.get(word)
+    return prefix if isinstance(prefix, list) else [], schema.get(rest_word, True)
+
+
+def last_keyword(path: str) -> str:
+    """The keyword under which a path's last schema stands."""
+    known = ENFORCED | NOT_ENFORCED
+    steps = [step.partition("[")[0] for step in path.split(".")]
+    return next((step for step in reversed(steps) if step in known), "schema")
 
 
 def names(schema: Mapping[str, Any], key: str, path: str) -> list[str]:

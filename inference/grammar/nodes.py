@@ -6,8 +6,10 @@ has been unrolled. Knows nothing of how values are written.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from typing import TypeAlias
 
 
@@ -36,12 +38,21 @@ class NumberRange:
     maximum: Decimal | None = None
     exclusive_minimum: Decimal | None = None
     exclusive_maximum: Decimal | None = None
-    multiples_of: tuple[Decimal, ...] = ()
+    step: Decimal | None = None  # it is a multiple of
 
     @property
     def is_free(self) -> bool:
         bounds = (self.minimum, self.maximum, self.exclusive_minimum, self.exclusive_maximum)
-        return not self.multiples_of and all(bound is None for bound in bounds)
+        return self.step is None and all(bound is None for bound in bounds)
+
+    def multiples(self, step: Decimal) -> tuple[int | None, int | None]:
+        """The lowest and the highest whole number whose product with `step` is in the range; None: no such bound."""
+        unit = Fraction(step)
+        lows = [math.ceil(Fraction(n) / unit) for n in (self.minimum,) if n is not None]
+        lows += [math.floor(Fraction(n) / unit) + 1 for n in (self.exclusive_minimum,) if n is not None]
+        highs = [math.floor(Fraction(n) / unit) for n in (self.maximum,) if n is not None]
+        highs += [math.ceil(Fraction(n) / unit) - 1 for n in (self.exclusive_maximum,) if n is not None]
+        return max(lows, default=None), min(highs, default=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +80,6 @@ class ExtraMembers:
     key: Text
     patterns: tuple[str, ...] = ()
     other_patterns: tuple[str, ...] = ()
-    keys: tuple[str, ...] | None = None  # only these, if given
     excluded: tuple[str, ...] = ()  # the declared keys
 
 
@@ -88,6 +98,15 @@ class Members:
 @dataclass(frozen=True, slots=True, eq=False)
 class OneOf:
     options: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Impossible:
+    """No value fits. `why` goes on from the name of the `keyword` at `path`; "" is a schema of false."""
+
+    path: str
+    keyword: str
+    why: str
 
 
 Node: TypeAlias = Literals | Text | NumberRange | Items | Members | OneOf

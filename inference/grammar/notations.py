@@ -12,22 +12,29 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from inference.grammar.raw_text import escaped, without
+from inference.grammar.spelled_patterns import Spelling, escapes_of
 
 KeySpelling: TypeAlias = Callable[[str], "str | None"]
 
 _JSON_CHAR = r'(?:[^"\\\x00-\x1F]|\\["\\bfnrt]|\\u00[01][0-9A-Fa-f])'
 _PYTHON_ESCAPE = r"""\\(?:[\\'"nrt]|x[0-9A-Fa-f]{2}|u(?:[0-9A-CE-Fa-ce-f][0-9A-Fa-f]{3}|[dD][0-7][0-9A-Fa-f]{2}))"""
+_SHORT = {"\\": r"\\\\", "\n": r"\\n", "\r": r"\\r", "\t": r"\\t"}
+_PYTHON_ESCAPES = escapes_of({**_SHORT, "'": r"\\'", '"': r"\\\""}, r"\\x(?i:{:02x})")
+_JSON_SPELLING = Spelling(
+    _JSON_CHAR,
+    r'[^"\\\x00-\x1F]',
+    escapes_of({**_SHORT, '"': r"\\\"", "\b": r"\\b", "\f": r"\\f"}, r"\\u00(?i:{:02x})"),
+)
 _LAX_KEY = re.compile(r"[^\W\d][\w.\-]{0,120}")
 _PYTHON_KEY = re.compile(r"[A-Za-z_][\w\-]{0,120}")
 
 
 @dataclass(frozen=True, slots=True)
 class Quotes:
-    """One way to quote a string: a regex for one character, and one for a character that needs no escape."""
+    """One way to quote a string. spelling: of the characters in it."""
 
     opens: str
-    char: str
-    plain: str
+    spelling: Spelling
     closes: str
     rest: str = ""  # a regex for what may stand before `closes`
 
@@ -75,7 +82,7 @@ def json_notation(*, compact: bool) -> Notation:
     return Notation(
         name="json",
         words={True: "true", False: "false", None: "null"},
-        quotes=(Quotes('"', _JSON_CHAR, r'[^"\\\x00-\x1F]', '"'),),
+        quotes=(Quotes('"', _JSON_SPELLING, '"'),),
         item_separator=comma,
         key=lambda key: json.dumps(key, ensure_ascii=False) + colon,
         key_quotes=('"', '"'),
@@ -88,8 +95,8 @@ PYTHON = Notation(
     name="python",
     words={True: "True", False: "False", None: "None"},
     quotes=(
-        Quotes("'", rf"(?:[^'\\\x00-\x1F]|{_PYTHON_ESCAPE})", r"[^'\\\x00-\x1F]", "'"),
-        Quotes('"', rf'(?:[^"\\\x00-\x1F]|{_PYTHON_ESCAPE})', r'[^"\\\x00-\x1F]', '"'),
+        Quotes("'", Spelling(rf"(?:[^'\\\x00-\x1F]|{_PYTHON_ESCAPE})", r"[^'\\\x00-\x1F]", _PYTHON_ESCAPES), "'"),
+        Quotes('"', Spelling(rf'(?:[^"\\\x00-\x1F]|{_PYTHON_ESCAPE})', r'[^"\\\x00-\x1F]', _PYTHON_ESCAPES), '"'),
     ),
     item_separator=", ",
     key=lambda key: repr(key) + ": ",
@@ -108,7 +115,7 @@ def lax_notation(delimiter: str) -> Notation:
     return Notation(
         name="lax",
         words={True: "true", False: "false", None: "null"},
-        quotes=(Quotes(delimiter, marked.unit, f"[^{escaped(delimiter[0])}]", delimiter, marked.rest),),
+        quotes=(Quotes(delimiter, Spelling(marked.unit, f"[^{escaped(delimiter[0])}]", ()), delimiter, marked.rest),),
         item_separator=",",
         key=lambda key: f"{key}:" if _LAX_KEY.fullmatch(key) else None,
         key_quotes=("", ""),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from decimal import Decimal
+from decimal import Context, Decimal
+from fractions import Fraction
 
-from inference.grammar.lark import LarkWriter, either
+from inference.grammar.decimal_ranges import decimal_range
+from inference.grammar.lark import LarkWriter, either, quoted, regex
 from inference.grammar.nodes import NumberRange
 from inference.grammar.policy import Bounds
 
 _MAX_SHORTER = 6
+_MAX_LISTED = 16
+_EXACT = Context(prec=1000)
 
 
 def number_expression(writer: LarkWriter, node: NumberRange, bounds: Bounds) -> str:
@@ -19,45 +23,67 @@ def number_expression(writer: LarkWriter, node: NumberRange, bounds: Bounds) -> 
         if not node.is_integer:
             digits += rf"(?:\.[0-9]{{1,{bounds.fraction_digits}}})?(?:[eE][+\-]?[0-9]{{1,{bounds.exponent_digits}}})?"
         return writer.terminal(f"/{digits}/")
-    schema = _bounded(node, bounds)
-    return either([writer.rule("%json " + json.dumps(schema | step)) for step in _steps(node, bounds)])
+    if node.step is None and not node.is_integer:
+        return _decimals(writer, node, bounds)
+    found = [_multiples(writer, node, step, bounds) for step in _steps(node)]
+    return either([expression for expression in found if expression])
 
 
-def _bounded(node: NumberRange, bounds: Bounds) -> dict[str, object]:
-    """The schema for llguidance's own range regexes. A step bounds the fraction's digits, limits the whole part's."""
-    most = Decimal(10) ** bounds.integer_digits - 1
-    schema: dict[str, object] = {"type": "integer" if node.is_integer else "number"}
-    found = {
-        "minimum": node.minimum,
-        "maximum": node.maximum,
-        "exclusiveMinimum": node.exclusive_minimum,
-        "exclusiveMaximum": node.exclusive_maximum,
-    }
-    if node.minimum is None and node.exclusive_minimum is None:
-        ceiling = min((n for n in (node.maximum, node.exclusive_maximum) if n is not None), default=most)
-        found["minimum"] = min(-most, ceiling - most)
-    if node.maximum is None and node.exclusive_maximum is None:
-        floor = max((n for n in (node.minimum, node.exclusive_minimum) if n is not None), default=-most)
-        found["maximum"] = max(most, floor + most)
-    schema |= {key: _plain(value) for key, value in found.items() if value is not None}
-    return schema
+def _decimals(writer: LarkWriter, node: NumberRange, bounds: Bounds) -> str:
+    lowest, highest = _ends(node, Decimal(10) ** -bounds.fraction_digits, bounds)
+    return writer.terminal(regex(decimal_range(lowest, highest, bounds.fraction_digits)))
 
 
-def _steps(node: NumberRange, bounds: Bounds) -> list[dict[str, object]]:
-    """What bounds the digits behind the point: the schema's own steps, or a step of our own.
+def _ends(node: NumberRange, step: Decimal, bounds: Bounds) -> tuple[int, int]:
+    """The lowest and the highest multiple of `step`, in steps: where the schema has no bound, of so many digits."""
+    most = Fraction(10) ** bounds.integer_digits - 1 + Fraction(node.step or 0)
+    lowest, highest = node.multiples(step)
+    unit = Fraction(step)
+    if lowest is None:
+        lowest = math.ceil(-most / unit) + min(highest or 0, 0)
+    if highest is None:
+        highest = math.floor(most / unit) + max(lowest, 0)
+    return lowest, highest
+
+
+def _steps(node: NumberRange) -> list[Decimal]:
+    """The schema's own step bounds the digits behind the point.
 
     The library takes multiples of 0.25 with two such digits or none (0.50, not 0.5), so steps with fewer are given too.
     """
-    steps = list(node.multiples_of)
-    if not steps:
-        return [{}] if node.is_integer else [{"multipleOf": _plain(Decimal(10) ** -bounds.fraction_digits)}]
-    if len(steps) > 1:
-        return [{"allOf": [{"multipleOf": _plain(step)} for step in steps]}]
-    digits = -int(steps[0].normalize().as_tuple().exponent)
-    scaled = int(steps[0].scaleb(max(digits, 0)))
+    if node.step is None:
+        return [Decimal(1)]
+    digits = max(-int(node.step.normalize().as_tuple().exponent), 0)
+    scaled = int(node.step.scaleb(digits))
     shorter = [math.lcm(scaled, 10 ** (digits - kept)) for kept in range(1, min(digits, _MAX_SHORTER))]
-    return [{"multipleOf": _plain(Decimal(step).scaleb(-max(digits, 0)))} for step in (scaled, *shorter)]
+    return [Decimal(step).scaleb(-digits) for step in (scaled, *shorter)]
 
 
-def _plain(value: Decimal) -> int | float:
-    return int(value) if value == value.to_integral_value() else float(value)
+def _multiples(writer: LarkWriter, node: NumberRange, step: Decimal, bounds: Bounds) -> str:
+    """The multiples of `step` that are in the range, "" for none, by llguidance's own regexes.
+
+    The library reckons in binary fractions, in which a tenth is none: it takes bounds right that are multiples, and
+    sees no number between two that are near each other. So few numbers are listed.
+    """
+    lowest, highest = _ends(node, step, bounds)
+    if highest - lowest < _MAX_LISTED:
+        listed = [text for number in range(lowest, highest + 1) for text in _spellings(number, step)]
+        return writer.terminal(" | ".join(map(quoted, listed))) if listed else ""
+    schema: dict[str, object] = {"type": "integer" if node.is_integer else "number"}
+    schema |= {"minimum": _plain(lowest * Fraction(step)), "maximum": _plain(highest * Fraction(step))}
+    if step != 1 or not node.is_integer:
+        schema["multipleOf"] = _plain(Fraction(step))
+    return writer.rule("%json " + json.dumps(schema))
+
+
+def _spellings(number: int, step: Decimal) -> list[str]:
+    """Their product, with the digits that it comes with, with those that it needs, and with a point."""
+    exact = f"{_EXACT.multiply(Decimal(number), step):f}"
+    if "." not in exact:
+        return [exact]
+    short = exact.rstrip("0").removesuffix(".")
+    return list(dict.fromkeys([exact, short, short if "." in short else f"{short}.0"]))
+
+
+def _plain(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)

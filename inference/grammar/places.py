@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from inference.grammar.nodes import Node
+from inference.grammar.nodes import Impossible, Node
 from inference.grammar.policy import Bounds
 
 
@@ -35,8 +35,14 @@ class Reader(Protocol):
     closes: bool
     not_enforced: dict[str, None]
 
-    def node(self, places: Sequence[Place], depth: int) -> Node | None:
-        """What fits all the schemas at once; None: nothing does. depth: containers around it."""
+    def node(self, places: Sequence[Place], depth: int) -> Node | Impossible:
+        """What fits all the schemas at once. depth: containers around it."""
 
     def free(self, depth: int | None = None) -> Node:
         """Any value, with up to `depth` containers within each other."""
+
+    def may_fit(self, value: object, schema: object) -> bool:
+        """Does a value that the schema names fit another schema? True as well where that takes too long to tell."""
+
+    def made(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A schema of our own, which lives as long as the reader."""

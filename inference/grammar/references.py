@@ -8,13 +8,23 @@ from inference.grammar.errors import GrammarTooComplex, UnsupportedKeyword
 from stream_parser.schema_types import resolve_reference
 
 _MAX_VALUES = 200_000
+_HOLDING_ONE = frozenset(
+    {
+        "items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "unevaluatedProperties",
+        "propertyNames", "not", "if", "then", "else",
+    }
+)  # fmt: skip
+_HOLDING_MANY = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+_HOLDING_NAMED = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
 
 
 class References:
     def __init__(self, root: object) -> None:
         self._root = root
         self._anchors = {
-            str(part["$anchor"]): part for part in _mappings(root) if isinstance(part.get("$anchor"), str)
+            str(part["$anchor"]): part for part in subschemas(root) if isinstance(part.get("$anchor"), str)
         }
         self._reached: dict[str, frozenset[str]] = {}
         self._recursive: dict[str, bool] = {}
@@ -51,22 +61,29 @@ class References:
     def _directly_reached(self, reference: str, path: str) -> frozenset[str]:
         if reference not in self._reached:
             target = self.target(reference, path)
-            found = (part.get("$ref") for part in _mappings(target))
+            found = (part.get("$ref") for part in subschemas(target))
             self._reached[reference] = frozenset(name for name in found if isinstance(name, str))
         return self._reached[reference]
 
 
-def _mappings(value: object) -> Iterator[Mapping[str, object]]:
-    """All objects within a decoded JSON value. Bounded, since what a client sends is."""
-    waiting = [value]
+def subschemas(schema: object) -> Iterator[Mapping[str, object]]:
+    """The schema and all that it holds where schemas stand: what it lists as a value is none. Bounded."""
+    waiting = [schema]
     num_seen = 0
     while waiting:
         found = waiting.pop()
         num_seen += 1
         if num_seen > _MAX_VALUES:
-            raise GrammarTooComplex("", f"the schema holds more than {_MAX_VALUES} values. Simplify it.")
-        if isinstance(found, Mapping):
-            yield found
-            waiting += found.values()
-        elif isinstance(found, list):
-            waiting += found
+            message = f"the schema holds more than {_MAX_VALUES} others. Simplify it."
+            raise GrammarTooComplex("", message, keyword="$ref")
+        if not isinstance(found, Mapping):
+            continue
+        yield found
+        for keyword in found.keys() & _HOLDING_ONE:
+            waiting.append(found[keyword])
+        for keyword in found.keys() & _HOLDING_MANY:
+            held = found[keyword]
+            waiting += held if isinstance(held, list) else ()
+        for keyword in found.keys() & _HOLDING_NAMED:
+            named = found[keyword]
+            waiting += named.values() if isinstance(named, Mapping) else ()

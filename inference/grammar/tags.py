@@ -154,20 +154,13 @@ class ElementWriter:
         self._memo: dict[tuple[Node, str, bool], str | None] = {}
 
     def members(self, node: Members) -> str | None:
-        write_extra = self._no_extra if node.is_open_by_default else self._extra
-        return member_list(self._writer, node, self._member, write_extra)
+        return member_list(self._writer, node, self._member, self._extra)
 
     def _member(self, member: Member) -> str | None:
         return self._element(member.key, member.value) if _can_be_tag(member.key) else None
 
-    def _no_extra(self, _extra: ExtraMembers) -> None:
-        """Nothing was said of other members."""
-
-    def _extra(self, extra: ExtraMembers) -> str | None:
-        """Keys of undeclared members are few: a closing tag repeats its key, which no grammar can remember."""
-        keys = extra.keys if extra.keys is not None else ()
-        found = [self._element(key, extra.value) for key in keys if _can_be_tag(key)]
-        return either([one for one in found if one is not None]) or None
+    def _extra(self, _extra: ExtraMembers) -> None:
+        """A closing tag repeats its key, which no grammar can remember of a key that it does not know."""
 
     def _element(self, key: str, node: Node) -> str | None:
         tail = f"{self._prefix}</{key}>"

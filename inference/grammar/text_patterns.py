@@ -7,6 +7,7 @@ for, in JavaScript's syntax.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 
 from llguidance import regex_to_lark
@@ -58,6 +59,10 @@ _UNSUPPORTED = (
     (re.compile(r"(?<!\\)(?:\\\\)*\\[bB]"), "word boundaries"),
 )
 _MAX_PATTERN = 4096
+_ANY_CHAR = r"[\s\S]"
+_NO_LINE_BREAK = r"[^\n]"  # U+2028 and its like beside a complement cost the lexer more than a mask may take
+_PARTS = re.compile(r"\\.|\[\^?(?:\\.|[^\]\\])*\]|\.", re.DOTALL)
+_SET_OPERATORS = re.compile(r"(?<!\\)(?:\[|&(?=&)|~(?=~))")
 
 
 def pattern_fault(pattern: str) -> str:
@@ -71,7 +76,9 @@ def pattern_fault(pattern: str) -> str:
     if _inner_anchor(without_classes):
         return "has an anchor inside; ^ and $ may stand only at the ends of an alternative"
     try:
-        re.compile(pattern.replace("(?<", "(?P<"))
+        with warnings.catch_warnings(action="ignore"):
+            # Of "[[a]" Python says that its meaning may change one day; it is nothing to us.
+            re.compile(pattern.replace("(?<", "(?P<"))
     except re.error:
         # JavaScript knows \p{…} and \u{…}, Python does not; the lexer will say.
         return "" if re.search(r"\\[pPuc]", pattern) else "is no regular expression"
@@ -107,7 +114,17 @@ def _rust(pattern: str) -> str:
     spelled = re.sub(r"\\u([0-9A-Fa-f]{4})", r"\\x{\1}", pattern)
     spelled = re.sub(r"\\u\{([0-9A-Fa-f]+)\}", r"\\x{\1}", spelled)
     spelled = re.sub(r"\\c([A-Za-z])", lambda m: rf"\x{ord(m[1].upper()) - 64:02x}", spelled)
-    return regex_to_lark(spelled.replace("[^]", r"(?s:.)"), use_ascii="dw").replace(r"\/", "/")
+    return regex_to_lark(_PARTS.sub(_rust_part, spelled.replace("[^]", _ANY_CHAR)), use_ascii="dw").replace(r"\/", "/")
+
+
+def _rust_part(found: re.Match[str]) -> str:
+    """In Rust a class may hold others, and be an intersection."""
+    text = found[0]
+    if text == ".":
+        return _NO_LINE_BREAK
+    if not text.startswith("[") or text == _ANY_CHAR:
+        return text
+    return "[" + _SET_OPERATORS.sub(r"\\\g<0>", text[1:-1]) + "]"
 
 
 def _alternatives(pattern: str) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from inference.grammar.errors import GrammarError
+from inference.grammar.errors import GrammarError, GrammarTooComplex
 from inference.grammar.lark import LarkWriter, either, quoted, regex, repeated, sequence
 from inference.grammar.members import member_list
 from inference.grammar.nodes import (
@@ -22,9 +21,9 @@ from inference.grammar.nodes import (
 from inference.grammar.notations import KeySpelling, Notation, Quotes
 from inference.grammar.numbers import number_expression
 from inference.grammar.policy import Bounds
+from inference.grammar.spelled_patterns import bounded_pattern, spelled_pattern
 from inference.grammar.text_patterns import FORMATS, whole_pattern
-
-_MAX_LIBRARY_LENGTH = 16
+from inference.grammar.text_sets import text_set
 
 
 class ValueWriter:
@@ -76,22 +75,29 @@ class ValueWriter:
         return literals(self._writer, spelled)
 
     def _text(self, node: Text) -> str | None:
-        notation = self.notation
-        if node.patterns and notation.name == "json" and node.min_chars <= _MAX_LIBRARY_LENGTH:
-            # The library sees through JSON's escapes, which a regex of the spelled text could not; but it gives up
-            # where it cannot tell that some text has both the pattern and the length.
-            schema: dict[str, object] = {"type": "string", "minLength": node.min_chars, "maxLength": node.max_chars}
-            if len(node.patterns) == 1 and not node.formats:
-                return self._writer.rule("%json " + json.dumps(schema | {"pattern": node.patterns[0]}))
-        return either([self._quoted_text(node, quotes) for quotes in notation.quotes])
+        found = [self._quoted_text(node, quotes) for quotes in self.notation.quotes]
+        possible = [text for text in found if text is not None]
+        return either(possible) if possible else None
 
-    def _quoted_text(self, node: Text, quotes: Quotes) -> str:
-        whole = [*(f"(?s:{whole_pattern(p)})" for p in node.patterns), *(FORMATS[f] for f in node.formats)]
-        low, high = node.min_chars, node.max_chars
+    def _quoted_text(self, node: Text, quotes: Quotes) -> str | None:
+        low, high, spelling = node.min_chars, node.max_chars, quotes.spelling
+        whole = [*map(whole_pattern, node.patterns), *(FORMATS[name] for name in node.formats)]
         if not whole and not (quotes.rest and node.is_bounded_by_schema):
-            return self._delimited(quotes, regex(f"{quotes.char}{{{low},{high}}}{quotes.rest}"), low == 0)
-        parts = [regex(f"{quotes.plain}{{{low},{high}}}"), *map(regex, whole)]
-        return self._delimited(quotes, "(" + " & ".join(parts) + ")", low == 0)
+            return self._delimited(quotes, regex(f"{spelling.char}{{{low},{high}}}{quotes.rest}"), low == 0)
+        if not spelling.escapes:
+            parts = [f"{spelling.plain}{{{low},{high}}}", *whole]
+        elif len(whole) == 1 and not node.is_bounded_by_schema:
+            parts = [spelled_pattern(bounded_pattern(whole[0], high), spelling)]
+        else:
+            parts = [f"{spelling.char}{{{low},{high}}}", *(spelled_pattern(one, spelling) for one in whole)]
+        texts = text_set(*parts)
+        if texts.is_empty:
+            return None
+        if texts.fault:
+            named = f"{node.patterns[0]!r:.80}" if node.patterns else f"format {node.formats[0]}"
+            message = f"{named} beside lengths of {low} to {high} is too much ({texts.fault:.60}). Simplify it."
+            raise GrammarTooComplex("", message, keyword="pattern" if node.patterns else "format")
+        return self._delimited(quotes, "(" + " & ".join(regex(f"(?s:{part})") for part in parts) + ")", low == 0)
 
     def _delimited(self, quotes: Quotes, inner: str, may_be_empty: bool) -> str:
         if not self._writer.has_special(quotes.opens):
@@ -143,16 +149,14 @@ class ValueWriter:
         value = self.value(extra.value)
         if value is None:
             return None
-        if extra.keys is None:
-            return sequence([self._extra_key(extra), value])
-        key = literals(self._writer, [self.notation.key(key) for key in extra.keys])
-        return None if key is None else sequence([key, value])
+        return sequence([self._extra_key(extra), value])
 
     def _extra_key(self, extra: ExtraMembers) -> str:
         notation, key = self.notation, extra.key
         patterns = [*extra.patterns, *key.patterns]
         parts = [regex(f"{notation.key_char}{{{key.min_chars},{key.max_chars}}}")]
         parts += [regex(f"(?s:{whole_pattern(pattern)})") for pattern in patterns]
+        parts += [regex(FORMATS[name]) for name in key.formats]
         parts += ["~" + regex(f"(?s:{whole_pattern(pattern)})") for pattern in extra.other_patterns]
         if extra.excluded:
             parts.append("~(" + " | ".join(map(quoted, extra.excluded)) + ")")

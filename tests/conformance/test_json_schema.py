@@ -1,0 +1,103 @@
+"""Every case of fixtures/json_schema: a schema, and values of which jsonschema's validator says whether they fit.
+
+A value that fits is taken by the grammar, spelled as models do and without blanks. One that does not is refused by the
+grammar, or the schema's keyword is named as not enforced and the check afterwards finds it. A schema that cannot be
+constrained is refused by its keyword. Nothing else happens.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from inference.grammar.errors import GrammarError
+from inference.grammar.policy import Bounds
+from inference.grammar.source import GrammarSource
+from inference.grammar.validation import Fault, Validator
+from tests.testkit.grammar_kit import schema_source, takes
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "json_schema"
+CASES: list[tuple[str, dict[str, Any]]] = [
+    (f"{file.stem}: {case['about']}", case)
+    for file in sorted(FOLDER.glob("*.json"))
+    if file.stem != "keywords"
+    for case in json.loads(file.read_text())
+]
+# Each schema meets these too, whatever it is about.
+POOL: list[Any] = [
+    "", "a", "ab", "é", 0, 1, -1, 12, 1.5, True, False, None, [], [1], ["a"], [1, 1], [[]], {}, {"a": 1}, {"b": "x"},
+    {"a": 1, "b": 2},
+]  # fmt: skip
+# The formats that the judge checks by itself.
+FORMATS = FormatChecker(["date", "ipv4", "ipv6", "uuid"])
+# What may let a value pass that does not fit: each is named in the table as not enforced.
+LET_PASS = {
+    "not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems",
+    "unevaluatedProperties", "oneOf", "minProperties", "propertyNames",
+}  # fmt: skip
+READ = [(name, case) for name, case in CASES if "refused" not in case]
+REFUSED = [(name, case) for name, case in CASES if "refused" in case]
+
+
+def _spellings(value: Any) -> tuple[str, str]:
+    """As `json.dumps` writes it, and without blanks. Characters beyond ASCII stand for themselves."""
+    return json.dumps(value, ensure_ascii=False), json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _sources(schema: Any) -> tuple[GrammarSource, GrammarSource]:
+    return schema_source(schema), schema_source(schema, Bounds(compact_json=True))
+
+
+def _judge(case: dict[str, Any]) -> Draft202012Validator:
+    return Draft202012Validator(case["schema"], format_checker=FORMATS if case.get("asserts_format") else None)
+
+
+def _fault(schema: Any, value: Any) -> Fault | None:
+    return Validator(schema).first_fault(value)
+
+
+@pytest.mark.parametrize("case", [case for _, case in READ], ids=[name for name, _ in READ])
+def test_each_value_is_taken_or_refused_as_the_validator_says(case: dict[str, Any]) -> None:
+    schema, judge = case["schema"], _judge(case)
+    sources = _sources(schema)
+    for value in [*case["values"], *(POOL if case.get("pool", True) else [])]:
+        verdicts = [takes(source, text) for source, text in zip(sources, _spellings(value), strict=True)]
+        assert verdicts[0] == verdicts[1], value
+        if judge.is_valid(value):
+            assert verdicts[0], value
+        elif verdicts[0]:
+            fault = _fault(schema, value)
+            assert fault is not None, value
+            assert fault.keyword in LET_PASS, (value, fault)
+            named = {path.rsplit(".", 1)[-1] for path in sources[0].not_enforced}
+            assert named & LET_PASS, (value, fault)
+
+
+@pytest.mark.parametrize("case", [case for _, case in READ], ids=[name for name, _ in READ])
+def test_the_check_afterwards_says_what_the_validator_says(case: dict[str, Any]) -> None:
+    schema, judge = case["schema"], Draft202012Validator(case["schema"])
+    for value in [*case["values"], *(entry["value"] for entry in case.get("narrowed", ())), *POOL]:
+        assert (_fault(schema, value) is None) == judge.is_valid(value), value
+
+
+@pytest.mark.parametrize("case", [case for _, case in READ if "narrowed" in case])
+def test_what_is_narrowed_says_why(case: dict[str, Any]) -> None:
+    """Values that fit the schema, and that no grammar of it takes."""
+    source, judge = schema_source(case["schema"]), Draft202012Validator(case["schema"])
+    for entry in case["narrowed"]:
+        assert entry["why"]
+        assert judge.is_valid(entry["value"]), entry
+        assert not takes(source, _spellings(entry["value"])[0]), entry
+
+
+@pytest.mark.parametrize("case", [case for _, case in REFUSED], ids=[name for name, _ in REFUSED])
+def test_what_cannot_be_constrained_is_refused_by_its_keyword(case: dict[str, Any]) -> None:
+    with pytest.raises(GrammarError) as caught:
+        schema_source(case["schema"])
+    assert caught.value.keyword == case["refused"], caught.value
+    assert caught.value.path.startswith("response_format.schema")
+    assert caught.value.path in str(caught.value)

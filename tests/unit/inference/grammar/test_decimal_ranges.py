@@ -1,0 +1,29 @@
+import re
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.grammar.decimal_ranges import decimal_range
+
+TEXT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]{1,3})?")
+scaled = st.integers(-130_000, 130_000) | st.integers(-1500, 1500) | st.integers(-12, 12)
+
+
+@given(low=scaled, high=scaled, near=st.integers(-3, 3) | st.integers(-200, 200), drop=st.integers(0, 3))
+def test_a_number_matches_if_and_only_if_it_lies_between_the_bounds(low, high, near, drop):
+    low, high = sorted((low, high))
+    expression = re.compile(decimal_range(low, high, 3))
+    for number in (low, high, low + near, high + near, (low + high) // 2, 0, near, round(low, -2), round(high, -3)):
+        text = f"{Decimal(number).scaleb(-3):.3f}"
+        spelled = text[: len(text) - drop].rstrip(".") if drop and not text[-drop:].strip("0") else text
+        assert TEXT.fullmatch(spelled), spelled
+        assert bool(expression.fullmatch(spelled)) == (low <= number <= high), (low, high, spelled)
+
+
+@given(low=scaled, high=scaled)
+def test_every_match_is_a_number_as_json_spells_it(low, high):
+    low, high = sorted((low, high))
+    expression = re.compile(decimal_range(low, high, 3))
+    for text in ("", "-", ".5", "1.", "01", "-01.5", "1.2345", "+1", "1e3", " 1", "--1"):
+        assert not expression.fullmatch(text), text

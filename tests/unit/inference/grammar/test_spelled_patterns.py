@@ -1,0 +1,50 @@
+"""Patterns are of texts, and grammars are of how a notation spells them: both must say the same of every text."""
+
+import json
+import re
+import warnings
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference.grammar.notations import PYTHON, json_notation
+from inference.grammar.spelled_patterns import spelled_pattern
+from inference.grammar.text_patterns import whole_pattern
+from inference.grammar.text_sets import text_set
+from tests.testkit.grammar_kit import takes_value
+
+PATTERNS = [
+    '^[^"]*$', '^"[^"]*"$', r"^[^\\]*$", r"^\\$", r'^[^"\\]+$', "^.*$", "^.$", r"^\S+$", r"\S", r"\s", r"^[\s\S]{2}$",
+    r"^\w+$", r"[\W]", r"^[^a]*$", "a|\"", r"^\n", r"[\x00-\x1f]", r"^[ab\"]+$", r"\t$", "^(?:a|\\\\|\")*$",
+    r"^[^\s]+$", "[[]", r"^[a&&b\"]*$", r"^\{[^{}]*\}$", "^é?[^é]$", "/", r"^[\]\"]*$",
+]  # fmt: skip
+texts = st.text(alphabet='ab"\\\n\t\x01é/ [&{}]', max_size=4)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_pattern_says_the_same_of_a_text_and_of_its_spelling(pattern: str) -> None:
+    with warnings.catch_warnings(action="ignore"):  # Python may one day read `[[` and `&&` as Rust does
+        expression = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+
+    @settings(max_examples=30)
+    @given(text=texts)
+    def check(text: str) -> None:
+        fits = expression.search(text) is not None
+        assert (text in text_set(whole_pattern(pattern))) == fits
+        (quotes,) = json_notation(compact=True).quotes
+        spelled = text_set(spelled_pattern(whole_pattern(pattern), quotes.spelling), f"{quotes.spelling.char}*")
+        assert (json.dumps(text, ensure_ascii=False)[1:-1] in spelled) == fits
+        single = PYTHON.quotes[0]
+        body = text.translate({ord(char): repr(char)[1:-1] for char in "\\\n\t\x01"}).replace("'", "\\'")
+        spelled = text_set(spelled_pattern(whole_pattern(pattern), single.spelling), f"{single.spelling.char}*")
+        assert (body in spelled) == fits
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "fits"), [('^[^"]*$', 'a"', False), ('^"[^"]*"$', '"a"', True), ('^"[^"]*"$', '"a""', False)]
+)
+def test_a_quote_that_a_pattern_rules_out_is_not_written_as_an_escape(pattern: str, text: str, fits: bool) -> None:
+    assert takes_value({"type": "string", "pattern": pattern}, text) is fits

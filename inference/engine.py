@@ -28,6 +28,9 @@ class Runner(Protocol):
 
     bounds: StepBounds
 
+    @property
+    def mask_counts(self) -> tuple[int, float]: ...
+
     def launch(self, plan: StepPlan) -> Handle: ...
 
     def reset_masks(self) -> None: ...
@@ -56,8 +59,6 @@ class Engine:
         self._tracks = (PREFILLS, DECODES) if runner.bounds.prefills_apart else (DECODES,)
         self._launched: dict[int, deque[_Launched]] = {track: deque() for track in self._tracks}
         self._num_launched = 0
-        self._num_masks = 0
-        self._mask_s = 0.0
         runner.reset_masks()
 
     @property
@@ -113,10 +114,8 @@ class Engine:
     def _post_masks(self) -> None:
         jobs = self._scheduler.take_mask_jobs()
         if jobs:
-            started = time.perf_counter()
             self._runner.post_masks(jobs)
-            self._num_masks += sum(job.matcher is not None for job in jobs)
-            self._mask_s += time.perf_counter() - started
 
     def stats(self) -> EngineStats:
-        return replace(self._scheduler.stats(), num_masks=self._num_masks, mask_s=self._mask_s)
+        num_masks, mask_s = self._runner.mask_counts
+        return replace(self._scheduler.stats(), num_masks=num_masks, mask_s=mask_s)

@@ -91,6 +91,11 @@ class CudaRunner:
             done = self.decodes.run(plan.rows) if plan.track == DECODES else self.prefills.run(plan.rows)
             return self._handle(done, self._draw_special(done))
 
+    @property
+    def mask_counts(self) -> tuple[int, float]:
+        """Masks computed so far, and the seconds that they took in all."""
+        return self._masks.num_computed, self._masks.seconds
+
     def reset_masks(self) -> None:
         """Holders of rows are numbered anew, with a new scheduler; nothing runs."""
         self._masks.reset()

@@ -1,42 +1,55 @@
 """The masks of constrained rows, where a CUDA device reads them: in pinned host memory, written while it computes.
 
 A row's `posted` word says for which holder and position its mask is good. The device looks at it when it comes to
-sampling; nothing is copied and nothing is enqueued for it.
+sampling; nothing is copied and nothing is enqueued for it. Masks are computed in threads, each for itself, since one
+may take a hundred times as long as another.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from queue import SimpleQueue
 
+import numpy as np
 import torch
 
 from inference.mask_ledger import MaskJob
 
-# Fewer masks than this are computed where they are asked for: a thread costs as much.
-_FEW = 3
-# A row whose last mask took longer is not waited for: its next one may hold up all others.
-_SLOW_S = 0.0004
+logger = logging.getLogger("headrace.engine")
+
+# So few masks that have been quick before are computed where they are asked for: to wake a thread takes longer.
+_FEW, _QUICK_S = 2, 0.0001
+_WAIT_S = 0.00005
 
 
 class DeviceMasks:
     """words: [max_rows, ceil(vocab_size / 32)] int32, a bit a token, lowest first; posted: [max_rows] int64, the holder
     in the upper 32 bits, below them twice the position, plus one if everything is allowed. Both on the host, pinned.
+
+    num_computed, seconds: masks so far, and what they took in all.
     """
 
-    def __init__(self, max_rows: int, vocab_size: int, device: torch.device, num_threads: int = 8) -> None:
+    def __init__(self, max_rows: int, vocab_size: int, device: torch.device, num_threads: int | None = None) -> None:
         pinned = device.type == "cuda"
         self.words = torch.zeros(max_rows, -(-vocab_size // 32), dtype=torch.int32, pin_memory=pinned)
         self.posted = torch.zeros(max_rows, dtype=torch.int64, pin_memory=pinned)
+        self.num_computed, self.seconds = 0, 0.0
         self._words, self._posted = self.words.numpy(), self.posted.numpy()
-        self._seconds = [0.0] * max_rows
+        self._last_s = [0.0] * max_rows
         self._latest: list[MaskJob | None] = [None] * max_rows
-        self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="headrace-mask")
-        self._slow_threads = ThreadPoolExecutor(num_threads, thread_name_prefix="headrace-slow-mask")
-        self._slow: dict[int, Future[None]] = {}
+        self._locks = [threading.Lock() for _ in range(max_rows)]
+        self._computing: set[int] = set()  # matchers, by their ids
+        self._jobs: SimpleQueue[MaskJob | None] = SimpleQueue()
+        num_threads = num_threads or max(1, min(8, (os.cpu_count() or 1) - 2))
+        self._threads = [
+            threading.Thread(target=self._work, name=f"headrace-mask-{n}", daemon=True) for n in range(num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def reset(self) -> None:
         """Holders are numbered anew; nothing may be running."""
@@ -44,52 +57,58 @@ class DeviceMasks:
         self._latest = [None] * len(self._latest)
 
     def post(self, jobs: Sequence[MaskJob]) -> None:
-        """Returns when all masks are there but those that take long."""
-        latest = {job.row: job for job in jobs}.values()
-        with self._lock:
-            for job in latest:
-                self._latest[job.row] = job
-        self._wait_for_matchers_of(latest)
-        slow = [job for job in latest if self._seconds[job.row] > _SLOW_S and job.matcher is not None]
-        for job in slow:
-            self._slow[id(job.matcher)] = self._slow_threads.submit(self._post_slowly, job)
-        quick = [job for job in latest if job not in slow]
-        if len(quick) <= _FEW:
-            for job in quick:
-                self._post(job)
-        else:
-            list(self._threads.map(self._post, quick))
+        """Each mask is there when it is computed; of a row, the last job is the one that counts."""
+        latest = {job.row: job for job in jobs}
+        for row, job in latest.items():
+            with self._locks[row]:
+                self._latest[row] = job
+                if job.matcher is None:
+                    self._posted[row] = _word(job, is_open=True)
+        wanted = [job for job in latest.values() if job.matcher is not None]
+        inline = len(wanted) <= _FEW and all(self._last_s[job.row] < _QUICK_S for job in wanted)
+        for job in wanted:
+            # A turn that has left its row and come back may still have a mask on its way.
+            while id(job.matcher) in self._computing:
+                time.sleep(_WAIT_S)
+            self._computing.add(id(job.matcher))
+            if inline:
+                self._compute(job)
+            else:
+                self._jobs.put(job)
 
     def close(self) -> None:
-        self._threads.shutdown()
-        self._slow_threads.shutdown()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
 
-    def _wait_for_matchers_of(self, jobs: Iterable[MaskJob]) -> None:
-        """A turn that has left its row and come back may still have a mask on its way."""
-        for job in jobs:
-            running = self._slow.pop(id(job.matcher), None)
-            if running is not None:
-                running.result()
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._compute(job)
 
-    def _post(self, job: MaskJob) -> None:
+    def _compute(self, job: MaskJob) -> None:
         """The mask first, then the word for it: the device takes them in that order."""
-        started = time.perf_counter()
-        is_open = job.matcher is None or not job.matcher.mask(self._words[job.row])
-        self._seconds[job.row] = time.perf_counter() - started
-        self._posted[job.row] = _word(job, is_open)
-
-    def _post_slowly(self, job: MaskJob) -> None:
-        """The same, beside other jobs of the row: what they have written by then is left alone."""
         assert job.matcher is not None
-        words = self._words[job.row].copy()
         started = time.perf_counter()
-        is_open = not job.matcher.mask(words)
+        # Not into the row's own words: by the time that it is done, the row may be another's.
+        words = np.empty_like(self._words[job.row])
+        try:
+            is_open = not job.matcher.mask(words)
+        except Exception:
+            # The row must not wait for ever; its matcher then refuses what it samples, and the turn ends with that.
+            logger.exception("a mask could not be computed")
+            is_open = True
+        finally:
+            self._computing.discard(id(job.matcher))
         seconds = time.perf_counter() - started
-        with self._lock:
+        with self._locks[job.row]:
             if self._latest[job.row] is job:
-                self._words[job.row] = words
-                self._seconds[job.row] = seconds
+                if not is_open:
+                    self._words[job.row] = words
                 self._posted[job.row] = _word(job, is_open)
+                self._last_s[job.row] = seconds
+        self.num_computed += 1
+        self.seconds += seconds
 
 
 def _word(job: MaskJob, is_open: bool) -> int:

@@ -41,6 +41,9 @@ class Runner(Protocol):
     attention_name: str
     bounds: StepBounds
 
+    @property
+    def mask_counts(self) -> tuple[int, float]: ...
+
     def launch(self, plan: StepPlan) -> Any: ...
 
     def reset_masks(self) -> None: ...

@@ -63,6 +63,11 @@ class ModelRunner:
     def launch(self, plan: StepPlan) -> StepHandle:
         return StepHandle(self._thread.submit(self._run, plan))
 
+    @property
+    def mask_counts(self) -> tuple[int, float]:
+        """Masks computed so far, and the seconds that they took in all."""
+        return self._masks.num_computed, self._masks.seconds
+
     def reset_masks(self) -> None:
         """Holders of rows are numbered anew, with a new scheduler; nothing runs."""
         self._masks.reset()

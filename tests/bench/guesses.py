@@ -1,9 +1,11 @@
 """Guessing from a turn's own history: passes and time with and without, where an answer copies and where it never does.
 
-A bundled model on the CPU, one stream, greedy where it copies, hot where it does not. The texts must be the same.
+A bundled model on the CPU, one stream, greedy where it copies, hot where it does not. The texts must be the same. On a
+CUDA device, random weights in a real shape: greedy, they soon repeat themselves, as a copy does; hot, never.
 Prints a table and, last, one JSON line.
 
     python tests/bench/guesses.py [--model qwen2.5-coder-0.5b] [--dtype int8] [--most 8] [--tokens 160] [--rounds 2]
+    python tests/bench/guesses.py --device cuda --dtype bf16 --model qwen3-0.6b --tokens 400
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from inference.models import resolve
 from inference.tokenizer import CheckpointTokenizer
+from tests.bench.shapes import write_config
 from tests.testkit.local_engine import loaded, local_engine
 
 TEXT = """def area(shape):
@@ -36,17 +41,15 @@ TELL = "Tell a story about a lighthouse."
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="qwen2.5-coder-0.5b", help="a bundled model; the smallest copies badly")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--most", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--rounds", type=int, default=2)
     args = parser.parse_args()
-    folder = resolve(args.model).folder
-    tokenizer = CheckpointTokenizer.from_folder(folder)
     rows = []
-    with loaded(folder, dtype=args.dtype, kv_bytes=256 << 20) as model:
-        for name, text, sampling in (("copies", COPY, {"temperature": 0.0}), ("tells", TELL, {"temperature": 1.2})):
-            prompt = tokenizer.encode(tokenizer.render_chat([{"role": "user", "content": text}]))
+    with _model(args) as (model, prompts):
+        for (name, prompt), sampling in zip(prompts.items(), ({"temperature": 0.0}, {"temperature": 1.2}), strict=True):
             # The first run of each warms the prefix cache, so that only decoding is compared.
             runs: dict[int, list[tuple[list[int], float, int, int, int]]] = {0: [], args.most: []}
             for _ in range(args.rounds + 1):
@@ -60,6 +63,27 @@ def main() -> None:
             f"{row['s_with']:>8.2f}{row['guessed']:>9}{row['right']:>7}  {row['same']}"
         )
     print(json.dumps({"bench": "guesses", "model": args.model, "dtype": args.dtype, "most": args.most, "rows": rows}))
+
+
+@contextmanager
+def _model(args: argparse.Namespace):  # type: ignore[no-untyped-def]
+    """The model, and what it is asked for: a copy, and what repeats nothing."""
+    if args.device == "cpu":
+        folder = resolve(args.model).folder
+        tokenizer = CheckpointTokenizer.from_folder(folder)
+        prompts = {
+            name: tokenizer.encode(tokenizer.render_chat([{"role": "user", "content": text}]))
+            for name, text in (("copies", COPY), ("tells", TELL))
+        }
+        with loaded(folder, dtype=args.dtype, kv_bytes=256 << 20) as model:
+            yield model, prompts
+        return
+    prompt = [13 * position % 30_000 + 10 for position in range(256)]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = write_config(args.model, Path(scratch))
+        options = {"device": "cuda", "dtype": args.dtype, "random_weights": True, "max_model_len": 2048}
+        with loaded(folder, kv_bytes=4 << 30, max_rows=4, **options) as model:
+            yield model, {"repeats": prompt, "tells": prompt}
 
 
 def _run(model, prompt: list[int], most: int, tokens: int, sampling: dict[str, float]):  # type: ignore[no-untyped-def]

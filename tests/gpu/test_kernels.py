@@ -471,6 +471,7 @@ def test_a_constrained_row_samples_what_its_mask_allows_and_the_others_what_they
     allowed = {0: sorted(random.sample(range(vocab_size), 40)), 1: [vocab_size - 1]}
     rows.masks.post([MaskJob(0, 3, 8, _Only(allowed[0])), MaskJob(1, 7, 8, _Only(allowed[1]))])
     rows.masks.post([MaskJob(3, 2**31 - 1, 8, _Only(None))])
+    rows.masks.close()
     results = rows.draw()
     assert results == [allowed[0][int(rows.logits[0, allowed[0]].argmax())], vocab_size - 1, *unmasked[2:]]
     assert rows.rows.token_ids[:, 8].tolist() == results
@@ -520,9 +521,11 @@ def test_a_mask_that_takes_long_holds_up_nobody_and_never_overwrites_a_later_one
     masks = DeviceMasks(2, 64, torch.device("cpu"))
     slow = _SlowOnly([1])
     masks.post([MaskJob(0, 1, 5, slow)])  # nobody knows yet that it is slow
+    assert masks.posted.tolist() == [1 << 32 | 5 << 1, 0]
     started = time.perf_counter()
     masks.post([MaskJob(0, 1, 6, slow), MaskJob(1, 1, 3, _Only([2]))])
     assert time.perf_counter() - started < 0.015
+    time.sleep(0.01)
     assert masks.posted.tolist() == [1 << 32 | 5 << 1, 1 << 32 | 3 << 1]
     masks.post([MaskJob(0, 1, 1 << 30, None), MaskJob(0, 2, 4, _Only([9]))])
     time.sleep(0.05)
@@ -531,7 +534,8 @@ def test_a_mask_that_takes_long_holds_up_nobody_and_never_overwrites_a_later_one
     masks.post([MaskJob(0, 2, 5, slow)])
     masks.post([MaskJob(1, 2, 7, slow)])  # the same matcher, in another row now: one mask after the other
     masks.close()
-    assert masks.posted[1] == 2 << 32 | 7 << 1
+    assert masks.posted.tolist() == [2 << 32 | 5 << 1, 2 << 32 | 7 << 1]
+    assert masks.num_computed == 6
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter does not run beside the host")

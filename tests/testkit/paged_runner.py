@@ -77,6 +77,10 @@ class PagedRunner:
         self._launched: tuple[list[_Launched], list[_Launched]] = ([], [])
         self._num_run = [0, 0]
 
+    @property
+    def mask_counts(self) -> tuple[int, float]:
+        return 0, 0.0
+
     def reset_masks(self) -> None:
         self._masks.clear()
 

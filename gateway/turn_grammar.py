@@ -92,8 +92,10 @@ class TurnGrammars:
                 reader.compiler.check(source, _CHECK_S)
             return source
         except GrammarError as error:
+            # What shows only when all of it is compiled: the largest part is at fault, most likely.
+            error.locate(turn.output_field if turn.output != FREE_TEXT else "tools")
             path = error.path.replace(_SCHEMA_OF_FORMAT, schema_path(turn.output_field), 1)
-            raise InvalidRequest(path or turn.output_field, str(error).replace(error.path, path, 1)) from error
+            raise InvalidRequest(path, str(error).replace(error.path, path, 1)) from error
 
     def _build(
         self, turn: Turn, info: EngineInfo, prompt_tail: str, special_tokens: Mapping[str, int]
@@ -123,7 +125,7 @@ class TurnGrammars:
         return room // 2 if budget is None else min(budget, room // 2)
 
     def _policy(self, turn: ChatTurn) -> CallPolicy:
-        tools = tuple(self._tool(tool) for tool in turn.tools)
+        tools = tuple(self._tool(tool, f"tools[{number}]") for number, tool in enumerate(turn.tools))
         match turn.tool_choice:
             case NamedTool(name):
                 # As OpenAI's API and vLLM have it: one call of that tool, and nothing else.
@@ -131,11 +133,11 @@ class TurnGrammars:
             case mode:
                 return CallPolicy(mode, tools, turn.parallel_calls)
 
-    def _tool(self, tool: Mapping[str, object]) -> Tool:
+    def _tool(self, tool: Mapping[str, object], place: str) -> Tool:
         function = tool["function"]
         assert isinstance(function, Mapping)
         parameters = function.get("parameters") or {}
-        return Tool(function["name"], parameters, self._settings.strict_tools or _is_strict(tool))
+        return Tool(function["name"], parameters, self._settings.strict_tools or _is_strict(tool), place)
 
     def _read(self, info: EngineInfo) -> _Reader:
         # Late: nobody waits for the library and the vocabulary who does not need them.

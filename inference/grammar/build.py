@@ -180,14 +180,18 @@ class _Builder:
                 assert_never(output)
 
     def _json(self, schema: Mapping[str, object] | bool, path: str) -> str:
-        reader = SchemaReader(schema, path, self._bounds)
-        node = reader.read()
-        if isinstance(self._output, JsonObject):
-            objects = [option for option in flat_options(node) if isinstance(option, Members)]
-            node = OneOf(tuple(objects))
-        self._not_enforced.update(reader.not_enforced)
-        values = ValueWriter(self._writer, json_notation(compact=self._bounds.compact_json), self._bounds)
-        return values.expression(node, path)
+        try:
+            reader = SchemaReader(schema, path, self._bounds)
+            node = reader.read()
+            if isinstance(self._output, JsonObject):
+                objects = [option for option in flat_options(node) if isinstance(option, Members)]
+                node = OneOf(tuple(objects))
+            self._not_enforced.update(reader.not_enforced)
+            values = ValueWriter(self._writer, json_notation(compact=self._bounds.compact_json), self._bounds)
+            return values.expression(node, path)
+        except GrammarError as error:
+            error.locate(path)
+            raise
 
     def _reasoning(self) -> Reasoning | None:
         frame = self._frame

@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from inference.grammar.errors import DialectNotConstrainable, GrammarError
+from inference.grammar.errors import DialectNotConstrainable, GrammarError, UnsupportedKeyword
 from inference.grammar.lark import LarkWriter, either, quoted, repeated, sequence
+from inference.grammar.members import unwritable
 from inference.grammar.nodes import Member, Members, Node, OneOf, Text, flat_options
 from inference.grammar.notations import PYTHON, json_notation, lax_notation, python_keyword
 from inference.grammar.policy import Bounds, Tool
@@ -55,17 +56,24 @@ class ReadTool:
 
 def read_tools(tools: Sequence[Tool], bounds: Bounds, not_enforced: dict[str, None]) -> list[ReadTool]:
     """Raises GrammarError where the arguments of a tool are no object, or its schema is refused."""
-    found = []
-    for number, tool in enumerate(tools):
-        path = f"tools[{number}].parameters"
-        schema = tool.parameters if tool.parameters not in ({}, None, True) else {"type": "object", "properties": {}}
+    places = [tool.place or f"tools[{number}]" for number, tool in enumerate(tools)]
+    return [_read_tool(tool, place, bounds, not_enforced) for tool, place in zip(tools, places, strict=True)]
+
+
+def _read_tool(tool: Tool, place: str, bounds: Bounds, not_enforced: dict[str, None]) -> ReadTool:
+    path = f"{place}.parameters"
+    schema = tool.parameters if tool.parameters not in ({}, None, True) else {"type": "object", "properties": {}}
+    try:
         reader = SchemaReader(schema, path, bounds, closes=True)
         objects = [option for option in flat_options(reader.read()) if isinstance(option, Members)]
         if not objects:
-            raise GrammarError(path, "the arguments of a call are an object; this schema allows none.")
-        not_enforced.update(reader.not_enforced)
-        found.append(ReadTool(tool.name, objects[0] if len(objects) == 1 else OneOf(tuple(objects)), path))
-    return found
+            message = 'allows no object, and the arguments of a call are one. Make it "object".'
+            raise UnsupportedKeyword(path, "type", message)
+    except GrammarError as error:
+        error.locate(path, f"tool {tool.name!r}")
+        raise
+    not_enforced.update(reader.not_enforced)
+    return ReadTool(tool.name, objects[0] if len(objects) == 1 else OneOf(tuple(objects)), path)
 
 
 class CallWriter:
@@ -104,6 +112,13 @@ class CallWriter:
 
     def body(self, tool: ReadTool, body: Body) -> str:
         """The body of one call."""
+        try:
+            return self._body(tool, body)
+        except GrammarError as error:
+            error.locate(tool.path, f"tool {tool.name!r}")
+            raise
+
+    def _body(self, tool: ReadTool, body: Body) -> str:
         match body:
             case JsonCall():
                 return self._json_call(body, tool)
@@ -118,7 +133,7 @@ class CallWriter:
                 return self._each(tool, elements.members)
             case LaxArguments(delimiter=delimiter):
                 values = ValueWriter(self._writer, lax_notation(delimiter), self._bounds)
-                return values.expression(tool.arguments, tool.path)
+                return self._each(tool, values.value)
             case PythonCalls():
                 return self._python_call(tool)
             case RawArgument(argument=argument):
@@ -126,7 +141,7 @@ class CallWriter:
             case NoArguments():
                 return self._nothing(tool)
             case ByFirstChar(choices=choices):
-                return self.body(tool, choices[0][1])
+                return self._body(tool, choices[0][1])
 
     def _markers(self, body: TaggedArguments) -> list[str]:
         call = self._call
@@ -137,8 +152,17 @@ class CallWriter:
         found = [write(option) for option in flat_options(tool.arguments) if isinstance(option, Members)]
         possible = [one for one in found if one is not None]
         if not possible:
-            raise GrammarError(tool.path, f"a required member cannot be written in the {self._dialect.name} syntax.")
+            raise self._unwritable_arguments(tool, write)
         return either(possible)
+
+    def _unwritable_arguments(self, tool: ReadTool, write: Callable[[Members], str | None]) -> UnsupportedKeyword:
+        first = next(option for option in flat_options(tool.arguments) if isinstance(option, Members))
+        found = unwritable(first, write)
+        path = tool.path + "".join(f".properties.{key}" for key in found.keys)
+        declare, rename = 'Declare them in "properties".', "Rename it, or do not require it."
+        remedy = declare if found.keyword == "minProperties" else rename
+        message = f"{found.why} the {self._dialect.name} syntax of this model. {remedy}"
+        return UnsupportedKeyword(path, found.keyword, message)
 
     def _one(self, tool: ReadTool) -> str:
         call = self._call
@@ -180,7 +204,8 @@ class CallWriter:
         elif isinstance(body, JsonCall) and body.shape == "array":
             opens, closes, separator = "[", "]", self._comma
         elif not isinstance(body, JsonCall):
-            raise DialectNotConstrainable("", f"{self._dialect.name}: {type(body).__name__} holds one call at a time.")
+            message = f"{self._dialect.name}: {type(body).__name__} holds one call at a time."
+            raise DialectNotConstrainable("tools", message)
         opener = plain(call.opens[0]) + call.gap if call.opens else ""
         closer = plain(call.closes[0]) if call.closes else ""
         gap = "\n" if closer == "```" else call.gap if closer.startswith("<") else ""

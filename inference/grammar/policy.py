@@ -19,11 +19,13 @@ class Tool:
     """parameters: JSON schema of the arguments' object; {} allows any object.
 
     strict: in mode "auto", calls of this tool are constrained too, and its objects take no undeclared members.
+    place: where the request has it, "" for its number in the policy.
     """
 
     name: str
     parameters: JsonSchemaValue
     strict: bool = False
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

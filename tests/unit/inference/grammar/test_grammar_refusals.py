@@ -1,0 +1,138 @@
+"""Refusals name the field, what it says, and what would do instead; whatever the schema, nothing else is raised."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from inference.grammar.build import build_grammar
+from inference.grammar.errors import GrammarError
+from inference.grammar.policy import CallPolicy, Tool
+from stream_parser.dialects import DIALECTS
+from tests.testkit.grammar_kit import compiler, schema_source
+from tests.testkit.grammar_walks import source_for
+
+NUM_SCHEMAS = 300
+_SCALARS: dict[str, list[Any]] = {
+    "type": ["string", "integer", "number", "object", "array", ["string", "null"], "boolean", "nope", [], 3],
+    "enum": [["a", "b"], [1, 2.5, None], [[1], {"a": 1}], [], "x"],
+    "const": ["a", 3, None, {"a": [1]}],
+    "minLength": [0, 2, 9, -1, "1"], "maxLength": [0, 3, 20, 2.0, 1.5],
+    "pattern": ["^a+$", "b", "^[^\"]*$", "(", r"(?=x)", r"\p{L}", "^.{3}$", 7, r"^\d{4}$", "[]"],
+    "format": ["date", "uuid", "ipv4", "iri", "email", 3],
+    "minimum": [0, 3, -2.5, 1e20, "x", 1e-12], "maximum": [5, 2, 0.75, -1e20], "exclusiveMinimum": [0, 2, True],
+    "exclusiveMaximum": [1, 7.5], "multipleOf": [1, 0.25, 3, 0, -1, 7919, 1e-20, 999983],
+    "minItems": [0, 1, 4, -1], "maxItems": [0, 2, 3], "uniqueItems": [True, False],
+    "minContains": [0, 2], "maxContains": [1],
+    "required": [["a"], ["a", "zz"], [], "a", [1]], "minProperties": [0, 1, 3], "maxProperties": [0, 2],
+    "dependentRequired": [{"a": ["b"]}, {"a": 3}, []], "nullable": [True],
+    "$ref": ["#", "#/$defs/x", "#/$defs/none", "http://x.org", 3, "#/properties/a"],
+    "$anchor": ["here"], "$dynamicRef": ["#x"], "$id": ["http://x.org/s"], "title": ["T"], "x-own": [{"$ref": "no"}],
+    "contentEncoding": ["base64"], "default": [3], "discriminator": [{"propertyName": "t"}],
+}  # fmt: skip
+_ONE = ("items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames", "contains",
+        "not", "if", "then", "else", "additionalItems")  # fmt: skip
+_MANY = ("anyOf", "allOf", "oneOf", "prefixItems", "items")
+_NAMED = ("properties", "patternProperties", "$defs", "dependentSchemas", "dependencies")
+
+
+def _schema(rng: random.Random, depth: int) -> Any:
+    if depth == 0 or rng.random() < 0.08:
+        return rng.choice([True, False, {}, {"type": "string"}, {"type": "integer", "minimum": 1}, {"const": "t"}])
+    schema: dict[str, Any] = {}
+    for keyword in rng.sample(sorted(_SCALARS), rng.randint(0, 4)):
+        # Mostly well formed: what is not is refused at once.
+        values = _SCALARS[keyword]
+        schema[keyword] = rng.choice(values if rng.random() < 0.3 else values[:2])
+    for keyword in rng.sample(_ONE, rng.randint(0, 1)):
+        schema[keyword] = _schema(rng, depth - 1)
+    for keyword in rng.sample(_MANY, rng.randint(0, 1)):
+        schema[keyword] = [_schema(rng, depth - 1) for _ in range(rng.randint(0, 3))]
+    for keyword in rng.sample(_NAMED, rng.randint(0, 2)):
+        schema[keyword] = {name: _schema(rng, depth - 1) for name in rng.sample(["a", "b", "x", "^a", "$ref"], 2)}
+    return schema
+
+
+def _refusal(schema: Any) -> GrammarError | None:
+    try:
+        compiler().check(schema_source(schema))
+    except GrammarError as error:
+        return error
+    return None
+
+
+def test_any_schema_is_compiled_or_refused_by_field_and_keyword() -> None:
+    rng = random.Random(20)
+    schemas = [_schema(rng, 3) for _ in range(NUM_SCHEMAS)]
+    refusals = [(schema, error) for schema in schemas if (error := _refusal(schema)) is not None]
+    for schema, error in refusals:
+        assert error.path.startswith("response_format.schema"), (schema, error)
+        assert error.keyword, (schema, error)
+        assert str(error).startswith(f"{error.path}: "), (schema, error)
+    assert NUM_SCHEMAS / 5 < len(refusals) < NUM_SCHEMAS * 4 / 5
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "said"),
+    [
+        ({"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1},
+         "tools[1].parameters", '"minProperties" of 1 takes members that are not declared'),
+        ({"type": "object", "properties": {"a<b": {}}, "required": ["a<b"]},
+         "tools[1].parameters", "\"required\" names 'a<b', a required member that cannot be written in"),
+        ({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}},
+         "tools[1].parameters.properties.a", "\"pattern\" '(' is no regular expression. Rewrite it"),
+        ({"type": "array"}, "tools[1].parameters", '"type" allows no object'),
+        ({"type": "object", "minProperties": 2, "properties": {f"p{i}": {} for i in range(500)}},
+         "tools[1].parameters", '"minProperties" beside 500 declared members'),
+    ],
+)  # fmt: skip
+def test_a_tool_is_refused_by_its_place_and_its_name(schema: dict[str, Any], path: str, said: str) -> None:
+    tools = (Tool("ping", {}), Tool("set_env", schema))
+    with pytest.raises(GrammarError) as caught:
+        source_for(DIALECTS["qwen3_coder"], tools)
+    assert caught.value.path == caught.value.field == path
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("(tool 'set_env')")
+
+
+def test_an_object_within_that_the_syntax_cannot_write_is_named_where_it_stands() -> None:
+    inner = {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1}
+    schema = {"type": "object", "properties": {"env": inner}, "required": ["env"]}
+    with pytest.raises(GrammarError, match=r'properties\.env: "minProperties" of 1') as caught:
+        source_for(DIALECTS["minimax_m3"], (Tool("set_env", schema),))
+    assert caught.value.path == "tools[0].parameters.properties.env"
+
+
+def test_a_tool_knows_its_place_in_the_request_though_it_is_the_only_one_that_may_be_called() -> None:
+    tool = Tool("f", {"type": "object", "properties": {"a": {"type": "text!"}}}, place="tools[7]")
+    with pytest.raises(GrammarError) as caught:
+        build_grammar(DIALECTS["hermes"], CallPolicy("required", (tool,)))
+    assert caught.value.path == "tools[7].parameters.properties.a"
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "said"),
+    [
+        ({"type": "string", "allOf": [{"minLength": 5}, {"$ref": "#/$defs/short"}],
+          "$defs": {"short": {"maxLength": 4}}},
+         "response_format.schema.allOf[0]",
+         '"minLength" of 5 is more than "maxLength" of 4 at response_format.schema(#/$defs/short)'),
+        ({"type": "object", "properties": {"id": {"type": "string", "format": "uuid", "maxLength": 10}},
+          "required": ["id"]}, "response_format.schema.properties.id",
+         "\"format\" 'uuid' fits no string that also has maxLength 10"),
+        ({"type": "integer", "minimum": 1, "maximum": 4, "multipleOf": 5}, "response_format.schema",
+         '"minimum" of 1 leaves no multiple of 5 up to "maximum" of 4'),
+        ({"type": "string", "enum": [1, 2]}, "response_format.schema",
+         '"enum" [1, 2] has no value that all other keywords allow'),
+        ({"type": "array", "items": False, "prefixItems": [{}], "minItems": 2}, "response_format.schema",
+         '"minItems" of 2 is more than the 1 that there may be'),
+        ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "response_format.schema.allOf[1]",
+         "\"type\" leaves no type of value that is 'string' and 'integer'"),
+    ],
+)  # fmt: skip
+def test_a_contradiction_is_told_with_both_its_sides(schema: dict[str, Any], path: str, said: str) -> None:
+    with pytest.raises(GrammarError) as caught:
+        schema_source(schema)
+    assert str(caught.value) == f"{path}: {said}: the schema allows no value at all."

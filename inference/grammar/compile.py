@@ -40,7 +40,7 @@ _LIMITS = LLParserLimits(
     max_grammar_size=500_000,
     verbose_errors=False,
 )
-# A grammar that took longer is compiled but once; and of all grammars together only so many are compiled again.
+# A grammar that took the processor longer is compiled but once; of all grammars together only so many are compiled again.
 _CHEAP_S = 0.06
 _MAX_EXTRA_REPLICAS = 64
 _A = TypeVar("_A")
@@ -144,9 +144,9 @@ class GrammarCompiler:
         if found is not None:
             return found
         self._check_special_tokens(source)
-        begun_s = time.perf_counter()
+        begun_s = time.thread_time()
         prototype = self._prototype(source.lark) if source.lark else None
-        is_cheap = time.perf_counter() - begun_s < _CHEAP_S
+        is_cheap = time.thread_time() - begun_s < _CHEAP_S
         compiled = CompiledSource(self.vocabulary, source, prototype, self._num_replicas if is_cheap else 1)
         with self._lock:
             self._cache[source] = compiled

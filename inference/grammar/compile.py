@@ -40,7 +40,7 @@ _LIMITS = LLParserLimits(
     max_grammar_size=500_000,
     verbose_errors=False,
 )
-# A grammar that took the processor longer is compiled but once; of all grammars together only so many are compiled again.
+# A grammar that took the processor longer is compiled but once, and all grammars have so many extra replicas at most.
 _CHEAP_S = 0.06
 _MAX_EXTRA_REPLICAS = 64
 _A = TypeVar("_A")

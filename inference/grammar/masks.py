@@ -41,23 +41,29 @@ class MaskThreads:
         assert words.dtype == np.int32
         assert words.flags.c_contiguous
         begun_s = time.perf_counter()
-        together: list[tuple[LLMatcher, int]] = []
-        matchers, is_masked = [], []
+        together: list[tuple[Matcher, LLMatcher, int]] = []
+        is_masked = []
         for row, matcher in jobs:
             if isinstance(matcher, Matcher) and (grammar := matcher.masked_by()) is not None:
-                together.append((grammar, row))
-                matchers.append(matcher)
+                together.append((matcher, grammar, row))
                 is_masked.append(True)
             else:
                 is_masked.append(matcher.mask(words[row]))
         if together:
-            num_rows, num_words = words.shape
-            with ExitStack() as held:
-                # In one order everywhere, so that no two calls wait for each other.
-                for lock in sorted({member.lexer_lock for member in matchers}, key=id):
-                    held.enter_context(lock)
-                self._executor.unsafe_compute_mask_ptr(together, words.ctypes.data, 4 * num_words, num_rows)
+            # Rows that share a lexer side by side: mostly they fall to one thread, and none waits in another.
+            together.sort(key=lambda member: id(member[0].lexer_lock))
+            self._compute(together, words)
         took_s = time.perf_counter() - begun_s
-        for member in matchers:
+        for member, _, _ in together:
             member.mask_came(took_s)
         return is_masked
+
+    def _compute(self, together: Sequence[tuple[Matcher, LLMatcher, int]], words: npt.NDArray[np.int32]) -> None:
+        num_rows, num_words = words.shape
+        with ExitStack() as held:
+            # In the order of all such calls, so that no two wait for each other.
+            for lock in dict.fromkeys(matcher.lexer_lock for matcher, _, _ in together):
+                held.enter_context(lock)
+            self._executor.unsafe_compute_mask_ptr(
+                [(grammar, row) for _, grammar, row in together], words.ctypes.data, 4 * num_words, num_rows
+            )

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gateway.errors import GatewayError
+from gateway.schema_checks import Violation
 from gateway.types import ChunksEnd, EngineStats, Piece, TurnEvent, TurnText, Usage
 from stream_parser.events import Finish, ToolCallEnd, ToolCallStart
 
@@ -60,6 +61,7 @@ class Metrics:
         self.num_choices_by_reason: Counter[str] = Counter()
         self.num_failures_by_code: Counter[str] = Counter()
         self.num_tool_calls_by_outcome: Counter[str] = Counter()
+        self.num_schema_violations: Counter[tuple[str, str]] = Counter()
         self.num_http_responses: Counter[tuple[str, str]] = Counter()
         self.registry = CollectorRegistry()
         self.registry.register(_GatewayCollector(self))
@@ -121,6 +123,9 @@ class TurnMeter:
         elif isinstance(item.event, Finish):
             self._metrics.num_choices_by_reason[item.event.reason] += 1
 
+    def violation(self, found: Violation) -> None:
+        self._metrics.num_schema_violations[found.checked, found.keyword] += 1
+
     def done(self, usage: Usage) -> None:
         self._end(usage)
         self._metrics.turn_latency.observe(self._clock() - self._started_s)
@@ -164,6 +169,12 @@ def _turn_families(metrics: Metrics) -> Iterator[Metric]:
     yield _labelled_counter("request_failure", "Turns that failed, by error code.", "code", failures)
     outcomes = metrics.num_tool_calls_by_outcome
     yield _labelled_counter("tool_calls", "Tool calls that ended, by outcome.", "outcome", outcomes)
+    off = CounterMetricFamily(
+        "headrace_schema_violations", "Calls and answers off a keyword that is not enforced.", labels=("of", "keyword")
+    )
+    for labels, number in metrics.num_schema_violations.items():
+        off.add_metric(labels, number)
+    yield off
     responses = CounterMetricFamily("headrace_http_requests", "HTTP responses begun.", labels=("path", "status"))
     for labels, number in metrics.num_http_responses.items():
         responses.add_metric(labels, number)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from gateway.errors import InternalError, InvalidRequest, from_inference
 from gateway.past_reasoning import PastReasoning
 from gateway.protocols.fields import named
+from gateway.schema_checks import partly_enforced
 from gateway.system_messages import SystemMessages
 from gateway.template_input import PARAM, is_long, template_messages, usable_arguments
 from gateway.threads import in_thread_if
@@ -150,6 +151,7 @@ class ModelBackend:
                 request=TurnRequest(turn_id, tuple(token_ids), params, turn.n, turn.cache_salt, grammar),
                 hidden_ids=frozenset(),
                 prompt_ids=tuple(token_ids),
+                partly_enforced=partly_enforced(turn, grammar),
             ),
         )
 
@@ -186,6 +188,7 @@ class ModelBackend:
             tools=(),
             request=TurnRequest(part_id, token_ids, turn.params, turn.n, turn.cache_salt, grammar),
             hidden_ids=self._special_ids if turn.skip_special_tokens else frozenset(),
+            partly_enforced=partly_enforced(turn, grammar),
         )
 
     def _render(

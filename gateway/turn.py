@@ -24,6 +24,7 @@ from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.protocols.frames import TurnLabels
 from gateway.protocols.unforced import Unforced
+from gateway.schema_checks import SchemaChecks
 from gateway.served_models import FixedModels
 from gateway.sessions import Recorder
 from gateway.types import (
@@ -61,6 +62,8 @@ class LiveTurn:
         self._turn = turn
         self._outbox = outbox
         self._generations: list[Generation] = []
+        self._checks: SchemaChecks | None = None
+        self._warnings: list[str] = []
         self._meter = runner.metrics.meter()
         self._has_begun = False
         self._is_stopped = False
@@ -108,7 +111,7 @@ class LiveTurn:
         if self._recorder is not None:
             # Before the client hears of the end: it may go on with the session at once.
             self._recorder.done()
-        self._outbox.put(TurnDone(usage))
+        self._outbox.put(TurnDone(usage, tuple(self._warnings)))
 
     def _end_stopped(self) -> None:
         if self._stop_error is not None:
@@ -130,6 +133,15 @@ class LiveTurn:
         if self._recorder is not None:
             self._recorder.item(item)
         self._outbox.put(item)
+        if self._checks is not None:
+            self._check(self._checks, item)
+
+    def _check(self, checks: SchemaChecks, item: TurnEvent | TurnText) -> None:
+        found = checks.item(item)
+        if found is not None:
+            self._meter.violation(found)
+            self._warnings.append(found.text)
+            log.warning("turn %s: %s", self.labels.turn_id, found.text)
 
     def _usage(self) -> Usage:
         return total([generation.usage for generation in self._generations])
@@ -139,6 +151,8 @@ class LiveTurn:
         ends_after_call = isinstance(turn, ChatTurn) and not turn.parallel_calls
         stop = StopStrings(turn.stop, turn.include_stop, ends_after_call)
         prompts = await backend.prepare(turn, self.labels.turn_id)
+        partly = next((prepared.partly_enforced for prepared in prompts if prepared.partly_enforced), None)
+        self._checks = SchemaChecks(partly) if partly else None
 
         with ExitStack() as open_streams:
             pumps: list[tuple[Generation, PieceStream]] = []

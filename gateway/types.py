@@ -185,12 +185,21 @@ class ChunkReading:
 
 
 @dataclass(frozen=True, slots=True)
+class PartlyEnforced:
+    """Schemas with keywords that decoding lets pass: of the answer, and by name of the tools' arguments."""
+
+    answer: Any = True
+    tools: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """One prompt, ready for the engine. Backends add what they need in a subclass.
 
     chunks: set where its pieces are an upstream's chunks. dialect None: the text is not parsed. prompt_tail: the end of
     the rendered prompt, from which the parser learns in which region the model starts. vocab: token ids of its markers,
     where pieces have ids. prompt_text: the prompt as text, for `echo`. prompt_ids: its tokens, for sessions.
+    partly_enforced: what is to be checked once it is whole.
     """
 
     turn_id: str
@@ -204,6 +213,7 @@ class Prepared:
     tools: tuple[Mapping[str, Any], ...]
     prompt_ids: tuple[int, ...] = field(default=(), kw_only=True)
     chunks: ChunkReading | None = field(default=None, kw_only=True)
+    partly_enforced: PartlyEnforced | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +357,13 @@ class TurnText:
 
 @dataclass(frozen=True, slots=True)
 class TurnDone:
-    """The last item of a turn that ended by itself or was cancelled; every choice has had its Finish."""
+    """The last item of a turn that ended by itself or was cancelled; every choice has had its Finish.
+
+    warnings: what of it is off a schema that decoding enforces in part.
+    """
 
     usage: Usage
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,8 +250,9 @@ class NativeEncoder:
                 return self._event(event)
             case TurnStarted():
                 return self._created()
-            case TurnDone(usage=usage):
-                return self._frame("turn.done", finish_reason=self._finish_reason, usage=usage_object(usage))
+            case TurnDone(usage=usage, warnings=warnings):
+                told = {"warnings": warnings} if warnings else {}
+                return self._frame("turn.done", finish_reason=self._finish_reason, usage=usage_object(usage), **told)
             case TurnFailed(error=error):
                 return self._frame("turn.error", error=error_object(error))
             case TurnText():

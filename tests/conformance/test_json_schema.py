@@ -8,25 +8,20 @@ constrained is refused by its keyword. Nothing else happens.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
+from inference.grammar import keywords
 from inference.grammar.errors import GrammarError
 from inference.grammar.policy import Bounds
+from inference.grammar.references import subschemas
 from inference.grammar.source import GrammarSource
 from inference.grammar.validation import Fault, Validator
 from tests.testkit.grammar_kit import schema_source, takes
+from tests.testkit.keyword_table import CASES, PAGE, page_with_table, verdicts
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "json_schema"
-CASES: list[tuple[str, dict[str, Any]]] = [
-    (f"{file.stem}: {case['about']}", case)
-    for file in sorted(FOLDER.glob("*.json"))
-    if file.stem != "keywords"
-    for case in json.loads(file.read_text())
-]
 # Each schema meets these too, whatever it is about.
 POOL: list[Any] = [
     "", "a", "ab", "é", 0, 1, -1, 12, 1.5, True, False, None, [], [1], ["a"], [1, 1], [[]], {}, {"a": 1}, {"b": "x"},
@@ -53,7 +48,9 @@ def _sources(schema: Any) -> tuple[GrammarSource, GrammarSource]:
 
 
 def _judge(case: dict[str, Any]) -> Draft202012Validator:
-    return Draft202012Validator(case["schema"], format_checker=FORMATS if case.get("asserts_format") else None)
+    """judged_as: what the schema says in the draft's own keywords, where it is written in older ones."""
+    checker = FORMATS if case.get("asserts_format") else None
+    return Draft202012Validator(case.get("judged_as", case["schema"]), format_checker=checker)
 
 
 def _fault(schema: Any, value: Any) -> Fault | None:
@@ -79,7 +76,7 @@ def test_each_value_is_taken_or_refused_as_the_validator_says(case: dict[str, An
 
 @pytest.mark.parametrize("case", [case for _, case in READ], ids=[name for name, _ in READ])
 def test_the_check_afterwards_says_what_the_validator_says(case: dict[str, Any]) -> None:
-    schema, judge = case["schema"], Draft202012Validator(case["schema"])
+    schema, judge = case["schema"], _judge(case | {"asserts_format": False})
     for value in [*case["values"], *(entry["value"] for entry in case.get("narrowed", ())), *POOL]:
         assert (_fault(schema, value) is None) == judge.is_valid(value), value
 
@@ -87,7 +84,7 @@ def test_the_check_afterwards_says_what_the_validator_says(case: dict[str, Any])
 @pytest.mark.parametrize("case", [case for _, case in READ if "narrowed" in case])
 def test_what_is_narrowed_says_why(case: dict[str, Any]) -> None:
     """Values that fit the schema, and that no grammar of it takes."""
-    source, judge = schema_source(case["schema"]), Draft202012Validator(case["schema"])
+    source, judge = schema_source(case["schema"]), _judge(case | {"asserts_format": False})
     for entry in case["narrowed"]:
         assert entry["why"]
         assert judge.is_valid(entry["value"]), entry
@@ -101,3 +98,22 @@ def test_what_cannot_be_constrained_is_refused_by_its_keyword(case: dict[str, An
     assert caught.value.keyword == case["refused"], caught.value
     assert caught.value.path.startswith("response_format.schema")
     assert caught.value.path in str(caught.value)
+
+
+def test_the_documentation_has_the_table_and_the_numbers_of_the_cases() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert page_with_table(text) == text, "run python -m tests.testkit.keyword_table"
+    num_pairs = sum(len(case["values"]) + (len(POOL) if case.get("pool", True) else 0) for _, case in READ)
+    assert f"{len(CASES)} schemas and {num_pairs:,} pairs" in text
+
+
+def test_the_table_says_of_each_keyword_what_the_code_does() -> None:
+    said = verdicts()
+    assert {word for word, verdict in said.items() if verdict == "enforced"} == keywords.ENFORCED
+    assert {word for word, verdict in said.items() if verdict == "accepted but not enforced"} == keywords.NOT_ENFORCED
+    assert {word for word, verdict in said.items() if verdict == "refused"} == keywords.REFUSED
+
+
+def test_each_keyword_of_the_table_is_shown_by_cases() -> None:
+    used = {word for _, case in CASES for part in subschemas(case["schema"]) for word in part}
+    assert set(verdicts()) <= used

@@ -159,6 +159,8 @@ class EngineClient:
             raise ModelLoadError("The engine process ended while it loaded the model; its log says why.") from None
         match report:
             case channel.Ready(info):
+                assert self._process is not None
+                self._process.loaded()
                 self.info = info
                 self.stats = EngineStats(num_blocks=info.num_blocks)
                 self.state = "ready"

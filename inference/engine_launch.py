@@ -16,9 +16,14 @@ from inference.config import Device
 
 
 class EngineProcess:
-    """A running engine process, and our end of its socket pair, which whoever talks to it takes over."""
+    """A running engine process, and our end of its socket pair, which whoever talks to it takes over.
+
+    Until it is `loaded`, another process reads ahead for it.
+    """
 
     def __init__(self, device: Device) -> None:
+        command = [sys.executable, "-m", "inference.read_ahead", device]
+        self._reader = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.connection, theirs = socket.socketpair()
         arguments = (str(theirs.fileno()), device, str(time.monotonic()))
         with theirs:
@@ -34,8 +39,14 @@ class EngineProcess:
     def kill(self) -> None:
         self._process.kill()
 
+    def loaded(self) -> None:
+        """It has nothing more to read. Idempotent."""
+        self._reader.kill()
+        self._reader.wait()
+
     def end(self, patience_s: float) -> None:
         """Close the connection, by which it ends itself, and wait; kill it when patience ends. Idempotent."""
+        self.loaded()
         self.connection.close()
         try:
             self._process.wait(patience_s)

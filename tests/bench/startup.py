@@ -2,10 +2,12 @@
 
 --cold drops the packages' and the model's files from the page cache first, as far as that goes without root: pages that
 other running programs map stay, and so do directories; "read" is what then came from the disk.
---fresh-kernels gives Triton an empty cache, as on a machine that has never served.
+--fresh-bytecode and --fresh-kernels give Python and Triton empty caches, as on a machine that has never served where
+packages were installed without bytecode.
 
     python tests/bench/startup.py [--device cuda] [--model qwen3-0.6b | --model SPEC] [--dtype bf16] [--repeat 3]
-                                  [--max-model-len 8192] [--kv-memory 2GiB] [--cold] [--fresh-kernels]
+                                  [--max-model-len 8192] [--kv-memory 2GiB]
+                                  [--cold] [--fresh-bytecode] [--fresh-kernels]
 """
 
 from __future__ import annotations
@@ -42,18 +44,17 @@ def main() -> None:
         for number in range(args.repeat):
             if args.cold:
                 _evict([ROOT, *_package_folders(), *_model_folder(spec)])
-            kernels = Path(scratch) / f"kernels-{number}" if args.fresh_kernels else None
-            rows.append(_start(_command(spec, args), kernels))
+            rows.append(_start(_command(spec, args), _environment(args, Path(scratch) / f"caches-{number}")))
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in names:
         print(f"{name:<20}" + "".join(f"{row.get(name, float('nan')):>9.2f}" for row in rows))
-    facts = {"device": args.device, "model": args.model, "cold": args.cold, "fresh_kernels": args.fresh_kernels}
+    shown = ("device", "model", "cold", "fresh_bytecode", "fresh_kernels")
+    facts = {name: getattr(args, name) for name in shown} | {"writes_bytecode": not sys.dont_write_bytecode}
     print(json.dumps({"bench": "startup", **facts, "rows": rows}))
 
 
-def _start(command: list[str], kernels: Path | None) -> dict[str, float]:
+def _start(command: list[str], environment: dict[str, str]) -> dict[str, float]:
     """Seconds by phase, in order; `read MB` is what the server's processes had to fetch from the disk."""
-    environment = os.environ | ({"TRITON_CACHE_DIR": str(kernels)} if kernels is not None else {})
     read_before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock
     with tempfile.TemporaryFile("w+") as log:
         started = time.perf_counter()
@@ -80,6 +81,16 @@ def _start(command: list[str], kernels: Path | None) -> dict[str, float]:
         "before the engine": round(ready_s - float(found[1]), 2), **phases, "ready": round(ready_s, 2),
         "first answer": round(answered_s, 2), "read MB": round(read * 512 / 1e6, 1),
     }  # fmt: skip
+
+
+def _environment(args: argparse.Namespace, caches: Path) -> dict[str, str]:
+    environment = dict(os.environ)
+    if args.fresh_bytecode:
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(caches / "bytecode")
+    if args.fresh_kernels:
+        environment["TRITON_CACHE_DIR"] = str(caches / "kernels")
+    return environment
 
 
 def _command(spec: str | None, args: argparse.Namespace) -> list[str]:
@@ -137,6 +148,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kv-memory")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--fresh-bytecode", action="store_true")
     parser.add_argument("--fresh-kernels", action="store_true")
     return parser.parse_args()
 

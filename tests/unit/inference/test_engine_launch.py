@@ -2,7 +2,6 @@
 
 import socket
 import subprocess
-import sys
 
 import pytest
 
@@ -20,8 +19,9 @@ def run_instead(monkeypatch):
         popen = subprocess.Popen
 
         def start(command, **options):
-            assert command[:3] == [sys.executable, "-m", "inference.engine_start"]
-            return popen([sys.executable, "-c", program, *command[3:]], **options)
+            python, _, module, *arguments = command
+            programs = {"inference.engine_start": program, "inference.read_ahead": "import time; time.sleep(60)"}
+            return popen([python, "-c", programs[module], *arguments], **options)
 
         monkeypatch.setattr(engine_launch.subprocess, "Popen", start)
 
@@ -52,6 +52,16 @@ def test_a_process_that_takes_too_long_is_killed(run_instead):
     process = EngineProcess("cpu")
     process.end(patience_s=0)
     assert process._process.returncode == -9
+
+
+def test_reading_ahead_ends_when_the_engine_is_loaded_and_with_it(run_instead):
+    run_instead("import time; time.sleep(60)")
+    for finish in (EngineProcess.loaded, lambda process: process.end(patience_s=0)):
+        process = EngineProcess("cpu")
+        assert process._reader.poll() is None
+        finish(process)
+        assert process._reader.returncode == -9
+        process.end(patience_s=0)
 
 
 def test_a_process_whose_gateway_ends_before_it_says_what_to_serve_ends_quietly():

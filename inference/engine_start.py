@@ -20,29 +20,35 @@ Serve = Callable[[socket.socket, PhaseClock], int]
 
 def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the gateway decides when to end
-    descriptor, _device, started_s = int(argv[0]), argv[1], float(argv[2])
+    descriptor, device, started_s = int(argv[0]), argv[1], float(argv[2])
     clock = PhaseClock(started_s)
     clock.lap("python")
     connection = socket.socket(fileno=descriptor)
     # Imports make a million objects that stay: looking for garbage among them takes an eighth of their time.
     gc.disable()
-    serve = _load(clock)
+    serve = _load(device, clock)
     gc.freeze()
     gc.enable()
     return serve(connection, clock)
 
 
-def _load(clock: PhaseClock) -> Serve:
+def _load(device: str, clock: PhaseClock) -> Serve:
     """Late imports, since they are the work that is begun in order and timed here."""
     import torch  # noqa: F401
 
     clock.lap("torch")
+    from inference.runner.warm_up import warm_up_device
+
+    warming = warm_up_device() if device == "cuda" else None
     from transformers import AttentionInterface, AutoModelForCausalLM  # noqa: F401
 
     clock.lap("transformers")
     from inference.engine_process import serve
 
     clock.lap("engine")
+    if warming is not None:
+        warming.join()  # a device that captures is nobody else's
+        clock.lap("device")
     return serve
 
 

@@ -19,6 +19,8 @@ from inference.grammar.text_sets import text_set
 _MAX_STEP_STATES = 100_000
 _MAX_STEP = 10**9
 _MAX_STEP_DIGITS = 15
+# The library reckons in doubles.
+_MAX_STEPPED = Decimal(2**53)
 
 
 def merge_texts(parts: Sequence[Part], reader: Reader) -> Text | Impossible:
@@ -92,6 +94,8 @@ def merge_numbers(parts: Sequence[Part], reader: Reader, *, is_integer: bool) ->
         if (n := keywords.number(p.schema, "multipleOf", p.path)) is not None
     ]
     step = _common_step(steps, is_integer=is_integer) if steps else None
+    if step is not None and step != 1:
+        _check_reach(steps, found)
     values = {key: bound.value if bound else None for key, bound in found.items()}
     merged = NumberRange(
         is_integer, values["minimum"], values["maximum"], values["exclusiveMinimum"], values["exclusiveMaximum"], step
@@ -122,6 +126,13 @@ def _common_step(steps: Sequence[Found[Decimal]], *, is_integer: bool) -> Decima
             raise UnsupportedKeyword(step.path, "multipleOf", message)
     assert common is not None
     return Decimal(common.numerator) / Decimal(common.denominator)
+
+
+def _check_reach(steps: Sequence[Found[Decimal]], found: dict[str, Found[Decimal] | None]) -> None:
+    for bound in found.values():
+        if bound and abs(bound.value) > _MAX_STEPPED:
+            message = f'of {steps[0].value} cannot reach "{bound.keyword}" of {bound.value}. Take a bound nearer to 0.'
+            raise UnsupportedKeyword(steps[0].path, "multipleOf", message)
 
 
 def _common_multiple(left: Fraction, right: Fraction) -> Fraction:

@@ -1,20 +1,31 @@
-"""A regex for the decimal numbers between two bounds, exact: what digits a text leaves out are zeros.
+"""Regexes for the numbers between two bounds, exact: what digits a text leaves out are zeros.
 
-The grammar library has such regexes too, but between 0.1 and 0.11 it takes 0.10 and not 0.1.
+The grammar library has such regexes too. But between 0.1 and 0.11 it takes 0.10 and not 0.1, and of integers below
+-2**63 the whole process dies.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 
 def decimal_range(low: int, high: int, num_digits: int) -> str:
     """low <= number <= high, both in units of the last of `num_digits` digits behind the point, of which a text has
     as many or fewer."""
+    return _signed(low, high, lambda first, last: _from_zero(first, last, num_digits))
+
+
+def integer_range(low: int, high: int) -> str:
+    return _signed(low, high, _integers)
+
+
+def _signed(low: int, high: int, from_zero: Callable[[int, int], str]) -> str:
     assert low <= high
     options = []
     if low < 0:
-        options.append("-" + _from_zero(max(-high, 0), -low, num_digits))
+        options.append("-" + from_zero(max(-high, 0), -low))
     if high >= 0:
-        options.append(_from_zero(max(low, 0), high, num_digits))
+        options.append(from_zero(max(low, 0), high))
     return _either(options)
 
 

@@ -34,6 +34,9 @@ NOT_ENFORCED = frozenset(
 )  # fmt: skip
 REFUSED = frozenset({"$dynamicRef", "$recursiveRef"})
 
+_MAX_COUNT = 1_000_000
+_MAX_MAGNITUDE = 308
+
 Schema: TypeAlias = Mapping[str, Any]
 _N = TypeVar("_N", int, Decimal)
 
@@ -85,6 +88,8 @@ def count(schema: Mapping[str, Any], key: str, path: str) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
         raise UnsupportedKeyword(path, key, f"must be a whole number of at least 0, got {value!r:.60}.")
+    if value > _MAX_COUNT:
+        raise UnsupportedKeyword(path, key, f"may be {_MAX_COUNT:,} at most, got {value:.6g}.")
     return int(value)
 
 
@@ -100,6 +105,8 @@ def number(schema: Mapping[str, Any], key: str, path: str) -> Decimal | None:
         found = Decimal("NaN")
     if not found.is_finite():
         raise UnsupportedKeyword(path, key, f"must be a finite number, got {value!r:.60}.")
+    if found and abs(found.adjusted()) > _MAX_MAGNITUDE:
+        raise UnsupportedKeyword(path, key, f"must be a number that a double holds, got {value!r:.60}.")
     return found
 
 

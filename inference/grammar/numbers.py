@@ -7,13 +7,14 @@ import math
 from decimal import Context, Decimal
 from fractions import Fraction
 
-from inference.grammar.decimal_ranges import decimal_range
+from inference.grammar.decimal_ranges import decimal_range, integer_range
 from inference.grammar.lark import LarkWriter, either, quoted, regex
 from inference.grammar.nodes import NumberRange
 from inference.grammar.policy import Bounds
 
 _MAX_SHORTER = 6
 _MAX_LISTED = 16
+_FARTHEST = 10**64
 _EXACT = Context(prec=1000)
 
 
@@ -23,15 +24,17 @@ def number_expression(writer: LarkWriter, node: NumberRange, bounds: Bounds) -> 
         if not node.is_integer:
             digits += rf"(?:\.[0-9]{{1,{bounds.fraction_digits}}})?(?:[eE][+\-]?[0-9]{{1,{bounds.exponent_digits}}})?"
         return writer.terminal(f"/{digits}/")
-    if node.step is None and not node.is_integer:
-        return _decimals(writer, node, bounds)
-    found = [_multiples(writer, node, step, bounds) for step in _steps(node)]
+    if node.step is None:
+        return writer.terminal(regex(_range(node, bounds)))
+    found = [_multiples(writer, node, step, bounds) for step in _steps(node.step)]
     return either([expression for expression in found if expression])
 
 
-def _decimals(writer: LarkWriter, node: NumberRange, bounds: Bounds) -> str:
-    lowest, highest = _ends(node, Decimal(10) ** -bounds.fraction_digits, bounds)
-    return writer.terminal(regex(decimal_range(lowest, highest, bounds.fraction_digits)))
+def _range(node: NumberRange, bounds: Bounds) -> str:
+    if node.is_integer:
+        return integer_range(*_ends(node, Decimal(1), bounds))
+    digits = bounds.fraction_digits
+    return decimal_range(*_ends(node, Decimal(10) ** -digits, bounds), digits)
 
 
 def _ends(node: NumberRange, step: Decimal, bounds: Bounds) -> tuple[int, int]:
@@ -43,20 +46,20 @@ def _ends(node: NumberRange, step: Decimal, bounds: Bounds) -> tuple[int, int]:
         lowest = math.ceil(-most / unit) + min(highest or 0, 0)
     if highest is None:
         highest = math.floor(most / unit) + max(lowest, 0)
-    return lowest, highest
+    # A bound beyond is none to a model, and a regex of so many digits nests too deeply.
+    far = math.floor(_FARTHEST / unit)
+    return max(lowest, -far) if highest > -far else lowest, min(highest, far) if lowest < far else highest
 
 
-def _steps(node: NumberRange) -> list[Decimal]:
+def _steps(step: Decimal) -> list[Decimal]:
     """The schema's own step bounds the digits behind the point.
 
     The library takes multiples of 0.25 with two such digits or none (0.50, not 0.5), so steps with fewer are given too.
     """
-    if node.step is None:
-        return [Decimal(1)]
-    digits = max(-int(node.step.normalize().as_tuple().exponent), 0)
-    scaled = int(node.step.scaleb(digits))
+    digits = max(-int(step.normalize().as_tuple().exponent), 0)
+    scaled = int(step.scaleb(digits))
     shorter = [math.lcm(scaled, 10 ** (digits - kept)) for kept in range(1, min(digits, _MAX_SHORTER))]
-    return [Decimal(step).scaleb(-digits) for step in (scaled, *shorter)]
+    return [Decimal(number).scaleb(-digits) for number in (scaled, *shorter)]
 
 
 def _multiples(writer: LarkWriter, node: NumberRange, step: Decimal, bounds: Bounds) -> str:
@@ -71,8 +74,7 @@ def _multiples(writer: LarkWriter, node: NumberRange, step: Decimal, bounds: Bou
         return writer.terminal(" | ".join(map(quoted, listed))) if listed else ""
     schema: dict[str, object] = {"type": "integer" if node.is_integer else "number"}
     schema |= {"minimum": _plain(lowest * Fraction(step)), "maximum": _plain(highest * Fraction(step))}
-    if step != 1 or not node.is_integer:
-        schema["multipleOf"] = _plain(Fraction(step))
+    schema["multipleOf"] = _plain(Fraction(step))
     return writer.rule("%json " + json.dumps(schema))
 
 

@@ -197,6 +197,10 @@ class SchemaReader:
         types = ALL_TYPES
         for part in parts:
             types = types & keywords.types(part.schema, part.path)
+        if not types:
+            typed = [part for part in parts if "type" in part.schema]
+            named = " and ".join(f"{part.schema['type']!r:.60}" for part in typed)
+            return Impossible(typed[-1].path, "type", f"leaves no type of value that is {named}")
         if any("enum" in part.schema or "const" in part.schema for part in parts):
             return self._listed(parts, types)
         found: list[Node | Impossible] = []
@@ -212,10 +216,6 @@ class SchemaReader:
             found.append(merge_arrays(parts, self, depth))
         if "object" in types:
             found.append(merge_objects(parts, self, depth, self.free(max(self.bounds.free_depth - 1, 0))))
-        if not found:
-            typed = [part for part in parts if "type" in part.schema]
-            named = " and ".join(f"{part.schema['type']!r:.60}" for part in typed)
-            return Impossible(typed[-1].path, "type", f"leaves no type of value that is {named}")
         return _one_of(found)
 
     def _listed(self, parts: Conjunction, types: frozenset[str]) -> Node | Impossible:

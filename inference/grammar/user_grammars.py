@@ -22,6 +22,10 @@ def nested_grammar(text: str) -> str:
         lark = any_to_lark(text)
     except (GbnfToLarkError, ValueError, RecursionError) as error:
         raise GrammarError(_PATH, f"is neither Lark nor GBNF: {error!s:.300}") from error
-    if "~" in _LITERALS.sub("", lark):
+    rules = _LITERALS.sub("", lark)
+    if "~" in rules:
         raise GrammarError(_PATH, "uses the operator ~, which may take minutes to compile. Say what may come instead.")
+    if "%json" in rules:
+        # Some schemas keep the library busy for hours, and of integers below -2**63 the process dies.
+        raise GrammarError(_PATH, "uses %json. Send the schema itself, as structured_outputs.json or response_format.")
     return "%lark {\n" + lark + "\n}"

@@ -133,10 +133,10 @@ class Validator:
             yield from self.faults(value, self.target(schema), path, depth)
         for part in _listed(schema, "allOf"):
             yield from self.faults(value, part, path, depth)
-        any_of, one_of = _listed(schema, "anyOf"), _listed(schema, "oneOf")
-        if any_of and not any(self.fits(value, option, depth) for option in any_of):
+        any_of, one_of = schema.get("anyOf"), schema.get("oneOf")
+        if isinstance(any_of, list) and not any(self.fits(value, option, depth) for option in any_of):
             yield Fault(path, "anyOf")
-        if one_of and sum(self.fits(value, option, depth) for option in one_of) != 1:
+        if isinstance(one_of, list) and sum(self.fits(value, option, depth) for option in one_of) != 1:
             yield Fault(path, "oneOf")
         if "not" in schema and self.fits(value, schema["not"], depth):
             yield Fault(path, "not")

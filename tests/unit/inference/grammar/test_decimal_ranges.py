@@ -4,7 +4,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.grammar.decimal_ranges import decimal_range
+from inference.grammar.decimal_ranges import decimal_range, integer_range
 
 TEXT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]{1,3})?")
 scaled = st.integers(-130_000, 130_000) | st.integers(-1500, 1500) | st.integers(-12, 12)
@@ -27,3 +27,12 @@ def test_every_match_is_a_number_as_json_spells_it(low, high):
     expression = re.compile(decimal_range(low, high, 3))
     for text in ("", "-", ".5", "1.", "01", "-01.5", "1.2345", "+1", "1e3", " 1", "--1"):
         assert not expression.fullmatch(text), text
+
+
+@given(low=scaled, high=scaled, near=st.integers(-3, 3) | st.integers(-20_000, 20_000))
+def test_an_integer_matches_if_and_only_if_it_lies_between_the_bounds(low, high, near):
+    low, high = sorted((low, high))
+    expression = re.compile(integer_range(low, high))
+    for number in (low, high, low + near, high + near, (low + high) // 2, 0, near, low * 10, high // 10):
+        assert bool(expression.fullmatch(str(number))) == (low <= number <= high), (low, high, number)
+    assert not expression.fullmatch(f"0{abs(low)}")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from inference.grammar.build import build_grammar
 from inference.grammar.errors import GrammarError
-from inference.grammar.policy import CallPolicy, Tool
+from inference.grammar.policy import CallPolicy, TextGrammar, Tool
 from stream_parser.dialects import DIALECTS
-from tests.testkit.grammar_kit import compiler, schema_source
+from tests.testkit.grammar_kit import compiler, schema_source, takes, takes_value
 from tests.testkit.grammar_walks import source_for
 
 NUM_SCHEMAS = 300
@@ -136,3 +137,37 @@ def test_a_contradiction_is_told_with_both_its_sides(schema: dict[str, Any], pat
     with pytest.raises(GrammarError) as caught:
         schema_source(schema)
     assert str(caught.value) == f"{path}: {said}: the schema allows no value at all."
+
+
+@pytest.mark.parametrize("keyword", ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
+@pytest.mark.parametrize("bound", [-1e19, 1e19, -(2**63) - 1, 2**64, -1e300, 1e300])
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_bounds_beyond_64_bits_are_followed(kind: str, keyword: str, bound: float) -> None:
+    """The library's own ranges end the whole process there."""
+    schema = {"type": kind, keyword: bound}
+    inwards = 1 if keyword.endswith("inimum") else -1
+    is_far = (bound < 0) == (inwards > 0)
+    exact = int(Decimal(str(bound)))
+    assert takes_value(schema, 0 if is_far else exact + inwards)
+    assert not takes_value(schema, exact - 5 * inwards)
+
+
+@pytest.mark.parametrize(
+    "schema", [{"minLength": 1e30}, {"maxItems": 10**40}, {"minProperties": 2_000_000}, {"minimum": 10**400},
+               {"multipleOf": 3, "minimum": 1e30}, {"exclusiveMaximum": float("inf")}],
+)  # fmt: skip
+def test_numbers_that_no_grammar_can_count_to_are_refused(schema: dict[str, Any]) -> None:
+    keyword = next(iter(schema))
+    with pytest.raises(GrammarError) as caught:
+        schema_source(schema)
+    assert caught.value.keyword == keyword
+
+
+def test_a_clients_own_grammar_brings_no_schema_past_the_reader() -> None:
+    text = TextGrammar('start: "a" | %json {"type": "integer", "maximum": -1e20}')
+    with pytest.raises(GrammarError, match="uses %json") as caught:
+        build_grammar(DIALECTS["plain"], CallPolicy(), text)
+    assert caught.value.path == "structured_outputs.grammar"
+    quoted = build_grammar(DIALECTS["plain"], CallPolicy(), TextGrammar('start: "%json"'), max_reasoning_tokens=0)
+    assert quoted is not None
+    assert takes(quoted, "%json")

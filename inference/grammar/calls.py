@@ -252,7 +252,11 @@ class CallWriter:
                 tool.path, f"{self._dialect.name} writes one text, {argument!r}, and this tool takes other arguments."
             )
         markers = [plain(marker) for marker in (*self._call.tails, *self._call.closes)]
-        return RawText(self._writer, markers).expression(texts[0], tail, beside_others=False)
+        found = RawText(self._writer, markers).expression(texts[0], tail, beside_others=False)
+        if found is None:
+            message = f"allows no text that can be written in the {self._dialect.name} syntax. Allow more."
+            raise UnsupportedKeyword(f"{tool.path}.properties.{argument}", "pattern", message)
+        return found
 
     def _nothing(self, tool: ReadTool) -> str:
         node = tool.arguments

@@ -28,13 +28,14 @@ from inference.grammar.notations import PYTHON, json_notation
 from inference.grammar.policy import Bounds
 from inference.grammar.raw_text import without
 from inference.grammar.text_patterns import FORMATS, whole_pattern
+from inference.grammar.text_sets import text_set
 from inference.grammar.values import ValueWriter, literals
 from stream_parser.dialect import TaggedArguments
 from stream_parser.patterns import KEY_CHARS, MAX_NAME, plain
 
 TypeName: TypeAlias = Literal["string", "boolean", "null", "number", "object", "array"]
 # Not as a complement: with a length bound beside it, that takes the lexer minutes to build.
-_NO_EDGES = regex(r"(?s:\S(?:.*\S)?)?")
+_NO_EDGES = r"(?s:\S(?:.*\S)?)?"
 _KEY = re.compile(f"{KEY_CHARS}{{1,{MAX_NAME}}}")
 _TAG = re.compile(r"[^<>/\n]{1,120}")
 
@@ -50,8 +51,8 @@ class RawText:
         self._marked = without(self._markers)
         self._start = without([*self._markers, "<!"]) if cdata else None
 
-    def expression(self, node: Text, tail: str, *, beside_others: bool) -> str:
-        """`tail` ends the text. beside_others: values of other types may stand in the same place."""
+    def expression(self, node: Text, tail: str, *, beside_others: bool) -> str | None:
+        """`tail` ends the text; None: no text fits. beside_others: values of other types may stand in its place."""
         low, high = node.min_chars, node.max_chars
         if beside_others:
             text = self._marked.plain_text(high)
@@ -59,14 +60,16 @@ class RawText:
             text = self._marked.text_after(self._start, high)
         else:
             text = self._marked.text(0 if node.is_bounded_by_schema else low, high)
-        parts = [regex(text)]
+        parts = [text]
         if self._trims and (node.is_bounded_by_schema or node.patterns or node.formats):
             parts.append(_NO_EDGES)
         if node.is_bounded_by_schema:
-            parts.append(regex(f"(?s:.{{{low},{high}}})"))
-        parts += [regex(f"(?s:{whole_pattern(pattern)})") for pattern in node.patterns]
-        parts += [regex(FORMATS[name]) for name in node.formats]
-        inner = "(" + " & ".join(parts) + ")" if len(parts) > 1 else parts[0]
+            parts.append(f"(?s:.{{{low},{high}}})")
+        parts += [f"(?s:{whole_pattern(pattern)})" for pattern in node.patterns]
+        parts += [FORMATS[name] for name in node.formats]
+        if (node.patterns or node.formats) and text_set(*parts).is_empty:
+            return None
+        inner = "(" + " & ".join(map(regex, parts)) + ")" if len(parts) > 1 else regex(text)
         return ended(self._writer, inner, tail, may_be_empty=low == 0)
 
     def held(self, node: Literals) -> list[str | None]:

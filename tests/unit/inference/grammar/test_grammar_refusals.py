@@ -14,48 +14,9 @@ from inference.grammar.policy import CallPolicy, TextGrammar, Tool
 from stream_parser.dialects import DIALECTS
 from tests.testkit.grammar_kit import compiler, schema_source, takes, takes_value
 from tests.testkit.grammar_walks import source_for
+from tests.testkit.random_schemas import random_schema
 
 NUM_SCHEMAS = 300
-_SCALARS: dict[str, list[Any]] = {
-    "type": ["string", "integer", "number", "object", "array", ["string", "null"], "boolean", "nope", [], 3],
-    "enum": [["a", "b"], [1, 2.5, None], [[1], {"a": 1}], [], "x"],
-    "const": ["a", 3, None, {"a": [1]}],
-    "minLength": [0, 2, 9, -1, "1"], "maxLength": [0, 3, 20, 2.0, 1.5],
-    "pattern": ["^a+$", "b", "^[^\"]*$", "(", r"(?=x)", r"\p{L}", "^.{3}$", 7, r"^\d{4}$", "[]"],
-    "format": ["date", "uuid", "ipv4", "iri", "email", 3],
-    "minimum": [0, 3, -2.5, 1e20, "x", 1e-12], "maximum": [5, 2, 0.75, -1e20], "exclusiveMinimum": [0, 2, True],
-    "exclusiveMaximum": [1, 7.5], "multipleOf": [1, 0.25, 3, 0, -1, 7919, 1e-20, 999983],
-    "minItems": [0, 1, 4, -1], "maxItems": [0, 2, 3], "uniqueItems": [True, False],
-    "minContains": [0, 2], "maxContains": [1],
-    "required": [["a"], ["a", "zz"], [], "a", [1]], "minProperties": [0, 1, 3], "maxProperties": [0, 2],
-    "dependentRequired": [{"a": ["b"]}, {"a": 3}, []], "nullable": [True],
-    "$ref": ["#", "#/$defs/x", "#/$defs/none", "http://x.org", 3, "#/properties/a"],
-    "$anchor": ["here"], "$dynamicRef": ["#x"], "$id": ["http://x.org/s"], "title": ["T"], "x-own": [{"$ref": "no"}],
-    "contentEncoding": ["base64"], "default": [3], "discriminator": [{"propertyName": "t"}],
-}  # fmt: skip
-_ONE = ("items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames", "contains",
-        "not", "if", "then", "else", "additionalItems")  # fmt: skip
-_MANY = ("anyOf", "allOf", "oneOf", "prefixItems", "items")
-_NAMED = ("properties", "patternProperties", "$defs", "dependentSchemas", "dependencies")
-
-
-def _schema(rng: random.Random, depth: int) -> Any:
-    if depth == 0 or rng.random() < 0.08:
-        return rng.choice([True, False, {}, {"type": "string"}, {"type": "integer", "minimum": 1}, {"const": "t"}])
-    schema: dict[str, Any] = {}
-    for keyword in rng.sample(sorted(_SCALARS), rng.randint(0, 4)):
-        # Mostly well formed: what is not is refused at once.
-        values = _SCALARS[keyword]
-        schema[keyword] = rng.choice(values if rng.random() < 0.3 else values[:2])
-    for keyword in rng.sample(_ONE, rng.randint(0, 1)):
-        schema[keyword] = _schema(rng, depth - 1)
-    for keyword in rng.sample(_MANY, rng.randint(0, 1)):
-        schema[keyword] = [_schema(rng, depth - 1) for _ in range(rng.randint(0, 3))]
-    for keyword in rng.sample(_NAMED, rng.randint(0, 2)):
-        schema[keyword] = {name: _schema(rng, depth - 1) for name in rng.sample(["a", "b", "x", "^a", "$ref"], 2)}
-    return schema
-
-
 def _refusal(schema: Any) -> GrammarError | None:
     try:
         compiler().check(schema_source(schema))
@@ -66,7 +27,7 @@ def _refusal(schema: Any) -> GrammarError | None:
 
 def test_any_schema_is_compiled_or_refused_by_field_and_keyword() -> None:
     rng = random.Random(20)
-    schemas = [_schema(rng, 3) for _ in range(NUM_SCHEMAS)]
+    schemas = [random_schema(rng, 3) for _ in range(NUM_SCHEMAS)]
     refusals = [(schema, error) for schema in schemas if (error := _refusal(schema)) is not None]
     for schema, error in refusals:
         assert error.path.startswith("response_format.schema"), (schema, error)
@@ -171,3 +132,13 @@ def test_a_clients_own_grammar_brings_no_schema_past_the_reader() -> None:
     quoted = build_grammar(DIALECTS["plain"], CallPolicy(), TextGrammar('start: "%json"'), max_reasoning_tokens=0)
     assert quoted is not None
     assert takes(quoted, "%json")
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"), [("qwen3_coder", "^</parameter>$"), ("seed_oss", "^</parameter>$"), ("gemma4", '^<\\|"\\|>$')]
+)
+def test_a_pattern_that_only_a_marker_fits_is_refused_where_it_must_be_written(name: str, pattern: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    with pytest.raises(GrammarError, match="the value of a required member that cannot be written"):
+        source_for(DIALECTS[name], (Tool("f", {**schema, "required": ["a"]}),))
+    compiler().check(source_for(DIALECTS[name], (Tool("f", schema),)))

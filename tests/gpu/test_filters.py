@@ -172,7 +172,14 @@ def test_a_cut_far_down_is_found_among_candidates_of_many_chunks(row):
     """All but a few logits lie closely together, below what is set aside while measuring."""
     logits = torch.randn(2, 1000, device=DEVICE) * 1e-3
     logits[:, torch.randperm(1000)[:20]] += 3
-    Batch([row] * 2, 1000, tile=64).check(logits)
+    Batch([row] * 2, 1000, tile=128).check(logits)
+
+
+def test_a_cut_is_found_wherever_it_lies_between_pivots():
+    """In a row as small as the sample every logit's rank is known: pivots are the first, second, third, fifth ..."""
+    rows = [Row(top_k=top_k) for top_k in ([4, 5, 6, 7, 226, 227, 255] if INTERPRETED else range(1, 256))]
+    logits = torch.randn(len(rows), 256, device=DEVICE)
+    assert Batch(rows, 256, tile=256).check(logits).sum(1).tolist() == [row.top_k for row in rows]
 
 
 @pytest.mark.parametrize("temperature", [1e-30, 1e-3, 50.0, 1e30])

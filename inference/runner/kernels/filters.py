@@ -176,11 +176,12 @@ def _search(
     goal, base, lowest, highest, first, first_units, candidates, num, most, temperature, BY_MASS: tl.constexpr,
     CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """The least key from `lowest` to `highest` with less than `goal` above it: `base` and candidates."""
+    """A key from `lowest` to `highest` that cuts where the least one does with less than `goal` above it, of `base` and
+    candidates: nothing lies between the two."""
     while lowest < highest:
         middle = (lowest & highest) + ((lowest ^ highest) >> 1)
         above = base + _above(middle, first, first_units, candidates, num, most, temperature, BY_MASS, CHUNK)
-        highest = tl.where(above < goal, middle, highest)
+        highest = tl.where(above <= goal, middle, highest)  # if equal, this ends: just what is above is kept
         lowest = tl.where(above < goal, lowest, middle + 1)
     return lowest
 

@@ -32,6 +32,11 @@ def spelled_pattern(expression: str, spelling: Spelling) -> str:
     return "".join(_spelled(text, spelling) if is_atom else text for text, is_atom in _pieces(expression))
 
 
+def num_endless(expression: str) -> int:
+    """How many parts of it repeat without an end."""
+    return sum(not is_atom and _bounded(text, 1) != text for text, is_atom in _pieces(expression))
+
+
 def bounded_pattern(expression: str, most: int) -> str:
     """What repeats without an end does so `most` times."""
     return "".join(text if is_atom else _bounded(text, most) for text, is_atom in _pieces(expression))

@@ -21,7 +21,7 @@ from inference.grammar.nodes import (
 from inference.grammar.notations import KeySpelling, Notation, Quotes
 from inference.grammar.numbers import number_expression
 from inference.grammar.policy import Bounds
-from inference.grammar.spelled_patterns import bounded_pattern, spelled_pattern
+from inference.grammar.spelled_patterns import bounded_pattern, num_endless, spelled_pattern
 from inference.grammar.text_patterns import FORMATS, whole_pattern
 from inference.grammar.text_sets import text_set
 
@@ -84,19 +84,17 @@ class ValueWriter:
         whole = [*map(whole_pattern, node.patterns), *(FORMATS[name] for name in node.formats)]
         if not whole and not (quotes.rest and node.is_bounded_by_schema):
             return self._delimited(quotes, regex(f"{spelling.char}{{{low},{high}}}{quotes.rest}"), low == 0)
-        if not spelling.escapes:
-            parts = [f"{spelling.plain}{{{low},{high}}}", *whole]
-        elif len(whole) == 1 and not node.is_bounded_by_schema:
-            parts = [spelled_pattern(bounded_pattern(whole[0], high), spelling)]
-        else:
-            parts = [f"{spelling.char}{{{low},{high}}}", *(spelled_pattern(one, spelling) for one in whole)]
-        texts = text_set(*parts)
-        if texts.is_empty:
+        bounded = f"{spelling.char if spelling.escapes else spelling.plain}{{{low},{high}}}"
+        choices = [[bounded, *(spelled_pattern(one, spelling) if spelling.escapes else one for one in whole)]]
+        if len(whole) == 1 and spelling.escapes and not node.is_bounded_by_schema:
+            # With the bound inside, masks cost a fifth; but where several parts count at once, ten times as much.
+            inside = [spelled_pattern(bounded_pattern(whole[0], high), spelling)]
+            choices.insert(0 if num_endless(whole[0]) < 2 else 1, inside)
+        parts = next((parts for parts in choices if not text_set(*parts).fault), None)
+        if parts is None:
+            raise _too_much(node, text_set(*choices[0]).fault)
+        if text_set(*parts).is_empty:
             return None
-        if texts.fault:
-            named = f"{node.patterns[0]!r:.80}" if node.patterns else f"format {node.formats[0]}"
-            message = f"{named} beside lengths of {low} to {high} is too much ({texts.fault:.60}). Simplify it."
-            raise GrammarTooComplex("", message, keyword="pattern" if node.patterns else "format")
         return self._delimited(quotes, "(" + " & ".join(regex(f"(?s:{part})") for part in parts) + ")", low == 0)
 
     def _delimited(self, quotes: Quotes, inner: str, may_be_empty: bool) -> str:
@@ -164,6 +162,13 @@ class ValueWriter:
         inner = "(" + " & ".join(parts) + ")" if len(parts) > 1 else parts[0]
         begin = quoted(opens) if opens else ""
         return self._writer.terminal(sequence([begin, inner, quoted(closes + notation.key_end)]))
+
+
+def _too_much(node: Text, fault: str) -> GrammarTooComplex:
+    keyword, value = ("pattern", node.patterns[0]) if node.patterns else ("format", node.formats[0])
+    lengths = f"lengths of {node.min_chars} to {node.max_chars}"
+    message = f'"{keyword}" {value!r:.80} beside {lengths} is too much ({fault:.60}). Simplify it.'
+    return GrammarTooComplex("", message, keyword=keyword)
 
 
 def literals(writer: LarkWriter, spelled: Sequence[str | None], tail: str = "") -> str | None:

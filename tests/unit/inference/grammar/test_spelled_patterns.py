@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.grammar.notations import PYTHON, json_notation
-from inference.grammar.spelled_patterns import spelled_pattern
+from inference.grammar.policy import Bounds
+from inference.grammar.spelled_patterns import bounded_pattern, num_endless, spelled_pattern
 from inference.grammar.text_patterns import whole_pattern
 from inference.grammar.text_sets import text_set
 from tests.testkit.grammar_kit import takes_value
@@ -48,3 +49,27 @@ def test_a_pattern_says_the_same_of_a_text_and_of_its_spelling(pattern: str) -> 
 )
 def test_a_quote_that_a_pattern_rules_out_is_not_written_as_an_escape(pattern: str, text: str, fits: bool) -> None:
     assert takes_value({"type": "string", "pattern": pattern}, text) is fits
+
+
+@pytest.mark.parametrize(
+    ("pattern", "bounded", "num"),
+    [
+        ("^a+b*$", "a{1,9}b{0,9}", 2),
+        ("^a{2,}$", "a{2,9}", 1),
+        ("^a{12,}$", "a{12,12}", 1),
+        (r"^[+*]\+\*{2}x?$", r"[+*]\+\*{2}x?", 0),
+        ("^(?:a+)*$", "(?:a{1,9}){0,9}", 2),
+    ],
+)
+def test_what_repeats_without_an_end_gets_one(pattern: str, bounded: str, num: int) -> None:
+    expression = whole_pattern(pattern)
+    assert bounded_pattern(expression, 9) == f"(?:(?:{bounded}))"
+    assert num_endless(expression) == num
+
+
+@pytest.mark.parametrize("pattern", ["^[a-z]+$", "o", r"^\w+\.\w+$", '^"[^"]*"$'])
+def test_a_string_of_a_pattern_ends_at_the_bound_of_strings(pattern: str) -> None:
+    text = {"o": "o" * 7, r"^\w+\.\w+$": "abcd.efg", '^"[^"]*"$': '"' + "x" * 20 + '"'}.get(pattern, "abcdefg")
+    schema = {"type": "string", "pattern": pattern}
+    assert takes_value(schema, text)
+    assert not takes_value(schema, text, Bounds(string_chars=5))

@@ -141,6 +141,12 @@ def test_a_model_that_reasons_may_do_so_before_a_call_that_must_come_but_leaves_
         (chat(structured_outputs={"regex": "(a"}), "structured_outputs", "regex"),
         (chat(tools=[_tool(parameters={"type": "object", "properties": {"a": {"pattern": "("}}})],
               tool_choice="required"), "tools[0].", "pattern"),
+        (chat(tools=[_tool("ping"), _tool(parameters={"type": "object", "properties": {"a": {"type": "text!"}}})],
+              tool_choice={"type": "function", "function": {"name": "weather"}}),
+         "tools[1].parameters.properties.a", r"tools\[1\].*\(tool 'weather'\)"),
+        (chat(tools=[_tool(parameters={"type": "object", "properties": {
+            f"p{i}": {"enum": [f"{i} {j} {'x' * 90}" for j in range(300)]} for i in range(200)}})],
+              tool_choice="required"), "tools", "too large a grammar"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_constrained_is_the_clients_to_mend(grammars, info, turn, param, words):

@@ -26,7 +26,7 @@ from inference.grammar.nodes import (
 )
 from inference.grammar.notations import PYTHON, json_notation
 from inference.grammar.policy import Bounds
-from inference.grammar.raw_text import without
+from inference.grammar.raw_text import Start, without
 from inference.grammar.text_patterns import FORMATS, whole_pattern
 from inference.grammar.text_sets import text_set
 from inference.grammar.values import ValueWriter, literals
@@ -35,7 +35,7 @@ from stream_parser.patterns import KEY_CHARS, MAX_NAME, plain
 
 TypeName: TypeAlias = Literal["string", "boolean", "null", "number", "object", "array"]
 # Not as a complement: with a length bound beside it, that takes the lexer minutes to build.
-_NO_EDGES = r"(?s:\S(?:.*\S)?)?"
+_NO_EDGES = r"(?s:[^\s\x1c-\x1f](?:.*[^\s\x1c-\x1f])?)?"
 _KEY = re.compile(f"{KEY_CHARS}{{1,{MAX_NAME}}}")
 _TAG = re.compile(r"[^<>/\n]{1,120}")
 
@@ -61,7 +61,7 @@ class RawText:
         else:
             text = self._marked.text(0 if node.is_bounded_by_schema else low, high)
         parts = [text]
-        if self._trims and (node.is_bounded_by_schema or node.patterns or node.formats):
+        if self._trims and (low or node.patterns or node.formats):
             parts.append(_NO_EDGES)
         if node.is_bounded_by_schema:
             parts.append(f"(?s:.{{{low},{high}}})")
@@ -70,7 +70,21 @@ class RawText:
         if (node.patterns or node.formats) and text_set(*parts).is_empty:
             return None
         inner = "(" + " & ".join(map(regex, parts)) + ")" if len(parts) > 1 else regex(text)
-        return ended(self._writer, inner, tail, may_be_empty=low == 0)
+        whole = ended(self._writer, inner, tail, may_be_empty=low == 0)
+        simple = self._simple(node, beside_others)
+        return either([ended(self._writer, regex(simple), tail, may_be_empty=False), whole]) if simple else whole
+
+    def _simple(self, node: Text, beside_others: bool) -> str:
+        """Most of what `expression` takes, where that is an intersection for its length alone: the vocabulary's slices
+        apply to none, but to a second lexeme beside it (docs/adr/0006)."""
+        if not node.is_bounded_by_schema or node.patterns or node.formats or (self._trims and node.min_chars):
+            return ""
+        starts: list[Start] = []
+        if beside_others:
+            starts = self._marked.plain_starts()
+        elif self._start is not None:
+            starts = self._marked.starts_after(self._start)
+        return self._marked.simple_text(starts, node.min_chars, node.max_chars)
 
     def held(self, node: Literals) -> list[str | None]:
         """Listed strings, those left out that would end early."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from stream_parser.dialects import DIALECTS
 from stream_parser.renderer import WrittenCall, render
 from tests.testkit.grammar_kit import takes
 from tests.testkit.grammar_walks import CALLING, NOTE, SCHEMAS, WITHOUT_CALLS, check_walk, source_for
+from tests.testkit.parser_streams import parse_message
 
 TOOLS = (Tool("write_note", NOTE), Tool("ping", {}))
 WORDS = ["Oslo", "a < b", "it's", '"quoted"', "<p>hi</p>", "é", "東京", "\\n", "x=1, y=2", "f(x)", "null and void"]
@@ -77,6 +79,18 @@ WALKED = ("hermes", "qwen3_coder", "lfm2", "gemma4", "minimax_m3")
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_random_tokens_under_the_masks_make_valid_calls(name: str, kind: str) -> None:
     check_walk(DIALECTS[name], SCHEMAS[kind], seed=1)
+
+
+def test_where_the_parser_trims_a_text_has_its_length_without_the_blanks() -> None:
+    dialect = DIALECTS["hyperclovax"]
+    for low, text in ((2, "ab"), (2, " a"), (2, "\x1ca"), (2, "a\x1f"), (2, "a\u3000"), (0, "ab \n"), (0, "\x1c")):
+        bounded = {"type": "string", "minLength": low, "maxLength": 4}
+        schema = {"type": "object", "properties": {"a": bounded}, "required": ["a"]}
+        written = render(dialect, calls=[WrittenCall("f", {"a": "@"})]).replace("@", text)
+        tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+        call = parse_message(dialect, written, [tool]).tool_calls[0]
+        is_long_enough = len(json.loads(call.arguments)["a"]) >= low
+        assert takes(source_for(dialect, (Tool("f", schema),)), written) == is_long_enough, (low, text)
 
 
 @pytest.mark.parametrize("name", WITHOUT_CALLS)

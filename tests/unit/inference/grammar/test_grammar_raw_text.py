@@ -22,6 +22,7 @@ SETS = [
     ["x"],
     [],
 ]
+BOUNDS = [(0, 1), (0, 3), (1, 9), (3, 5), (9, 9)]
 PIECES = ["a", " ", "\n", "<", "</", "]", "[", "b", "x", "Action", "é", "</p>", "<b>", "/", "|", '"']
 
 
@@ -53,8 +54,37 @@ def test_plain_text_is_no_other_value(markers: list[str]) -> None:
     regex = re.compile(without(markers).plain_text(40))
     for text in ("Oslo", "", "t", "tru", "nul", "truest", "true story", "no", "New York", "infinite", "é", "inf."):
         assert regex.fullmatch(text), text
-    for text in ("true", "False", "null ", "None", "NaN", "1", "-2", ".5", "[1]", "{", '"x"', "'x'", " x", "Infinity"):
+    others = ["true", "False", "null ", "None", "NaN", "1", "-2", ".5", "[1]", "{", '"x"', "'x'", " x", "Infinity"]
+    others += ["\u3000true", "\x1cnull", "true\x85", "None \x1f"]  # blanks as well
+    for text in others:
         assert not regex.fullmatch(text), text
+
+
+@pytest.mark.parametrize("markers", SETS, ids=str)
+def test_simple_text_is_text_of_the_right_length_and_most_of_it(markers: list[str]) -> None:
+    marked, rng = without(markers), random.Random(3)
+    kinds = [([], re.compile(marked.text(0, 9))), (marked.plain_starts(), re.compile(marked.plain_text(9)))]
+    pieces = [*PIECES, "T", "tr", "In", "no", "é é"]
+    for starts, text in kinds:
+        simple = {(low, high): re.compile(marked.simple_text(starts, low, high)) for low, high in BOUNDS}
+        num_simple = num_free = 0
+        for _ in range(400):
+            written = "".join(rng.choices(pieces, k=rng.randint(0, 6)))
+            is_free = not set(written) & marked.heads and text.fullmatch(written) is not None
+            for (low, high), regex in simple.items():
+                fits = is_free and max(low, 1) <= len(written) <= high
+                is_simple = regex.fullmatch(written) is not None
+                assert fits or not is_simple, (written, low, high)
+                num_free += fits
+                num_simple += is_simple
+        assert num_free >= num_simple > num_free * (1 if not starts else 0.9) - 1
+
+
+def test_where_no_text_is_long_enough_there_is_no_simple_one() -> None:
+    marked = without(SETS[0])
+    assert marked.simple_text([], 0, 0) == ""
+    assert marked.simple_text([("ab", 2)], 0, 2) == "ab[^<]{0,0}"
+    assert marked.simple_text([("ab", 2)], 0, 1) == ""
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ from inference.config import EngineConfig
 from inference.engine import Engine
 from inference.errors import ModelLoadError
 from inference.grammar.compile import GrammarCompiler
+from inference.grammar.masks import MaskThreads
 from inference.grammar.source import GrammarSource
-from inference.mask_ledger import TokenMatcher
+from inference.mask_ledger import MasksTogether, TokenMatcher
 from inference.new_sequence import SchedulerLimits
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.prefix_index import PrefixIndex
@@ -58,7 +59,9 @@ def serve(connection: socket.socket, clock: PhaseClock) -> int:
     connection.sendall(channel.encode(channel.Ready(_info(config, model))))
     logger.info("ready in %s", clock.summary())
     try:
-        _serve(connection, _engine(config, model), _Grammars(config, model))
+        grammars = _Grammars(config, model)
+        model.runner.compute_masks_with(grammars.masks)
+        _serve(connection, _engine(config, model), grammars)
     except EOFError:
         pass
     finally:
@@ -75,6 +78,7 @@ class _Grammars:
         self._config, self._model = config, model
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="headrace-vocabulary")
         self._compiler = self._reader.submit(self._read)
+        self.masks: MasksTogether = MaskThreads().compute
 
     def matcher(self, source: GrammarSource) -> TokenMatcher:
         return self._compiler.result().matcher(source)

@@ -6,6 +6,7 @@ before the mask of its tokens is known; when it comes to sampling, the runner lo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,13 +27,31 @@ class TokenMatcher(Protocol):
 
     def forced(self) -> tuple[int, ...]: ...
 
+    @property
+    def lets_most_through(self) -> bool:
+        """Nearly everything may come next: quicker to draw without a mask, and again with it if need be."""
+        ...
+
+    @property
+    def mask_may_take_long(self) -> bool:
+        """Longer than others wait for."""
+        ...
+
     def mask(self, out: Any) -> bool: ...
+
+
+# Writes the masks of (row, matcher) pairs into the rows of an array, as `mask` of each would; what each would return.
+MasksTogether = Callable[[Sequence[tuple[int, TokenMatcher]], Any], list[bool]]
+
+
+def one_by_one(jobs: Sequence[tuple[int, TokenMatcher]], words: Any) -> list[bool]:
+    return [matcher.mask(words[row]) for row, matcher in jobs]
 
 
 @dataclass(frozen=True, slots=True)
 class MaskJob:
-    """Fill in the mask of `row` from `matcher`, for the token at `position` of the row's holder; None: the holder has
-    left. Jobs of a row come in order: what is sampled for an earlier (holder, position) comes to nothing."""
+    """Fill in the mask of `row` from `matcher`, for the token at `position` of the row's holder; None: let everything
+    through. Jobs of a row come in order: what is sampled for an earlier (holder, position) comes to nothing."""
 
     row: int
     holder: int
@@ -52,7 +71,7 @@ class MaskLedger:
         self._holders[row] += 1
         return self._holders[row]
 
-    def post(self, row: int, position: int, matcher: TokenMatcher) -> None:
+    def post(self, row: int, position: int, matcher: TokenMatcher | None) -> None:
         """All tokens before `position` are known."""
         self._jobs.append(MaskJob(row, self._holders[row], position, matcher))
 

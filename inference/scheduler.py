@@ -18,7 +18,7 @@ from inference.mask_ledger import MaskJob, MaskLedger, TokenMatcher
 from inference.new_sequence import SchedulerLimits, new_sequence
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.block_table import BlockTable
-from inference.sequence import Sequence
+from inference.sequence import AGAIN, Sequence
 from inference.step import DECODES, LATE, BlockWrite, ScheduledRow, StepPlan, StepResult, TokenWrite, is_simple
 from inference.step_draft import StepDraft
 from inference.tracks import Tracks
@@ -38,6 +38,7 @@ class _Counts:
     num_guessed_tokens: int = 0
     num_right_guesses: int = 0
     num_late_masks: int = 0
+    num_redrawn_tokens: int = 0
 
 
 class Scheduler:
@@ -132,12 +133,15 @@ class Scheduler:
                 sequence.num_planned -= 1
                 self._counts.num_late_masks += 1
                 continue
-            chunks.append(self._taken_in(sequence, token_ids, logprobs))
+            chunk = self._taken_in(sequence, token_ids, logprobs)
+            if chunk is not None:
+                chunks.append(chunk)
         return chunks
 
     def _taken_in(
         self, sequence: Sequence, token_ids: AbstractSequence[int], logprobs: TokenLogprobs | None
-    ) -> TokenChunk:
+    ) -> TokenChunk | None:
+        """None: a token is to be drawn again."""
         if sequence.guess:
             self._counts.num_guessed_tokens += len(sequence.guess)
             token_ids = sequence.take_verified(token_ids)
@@ -145,6 +149,9 @@ class Scheduler:
         error = None
         for token_id in token_ids:
             error = sequence.take_in(token_id)
+            if error == AGAIN:
+                self._draw_again(sequence)
+                return None
             if error is None:
                 sequence.take_forced(self._limits.min_forced_run)
             self._finish_if_done(sequence, token_id, error)
@@ -154,8 +161,22 @@ class Scheduler:
             # A block can be found by others only now that what fills it has been computed: they may run beside.
             sequence.table.record_full_blocks(sequence.token_ids, sequence.num_planned - sequence.num_uncounted)
             if sequence.matcher is not None:
-                self._masks.post(sequence.row, len(sequence.token_ids), sequence.matcher)
+                self._post_mask(sequence, sequence.row, sequence.matcher)
         return self._chunk_of_output(sequence, logprobs, error)
+
+    def _post_mask(self, sequence: Sequence, row: int, matcher: TokenMatcher) -> None:
+        """The best of all tokens is also the best of those that may come, if it may. So a row that the device draws for
+        gets no mask where that is likely; a wrong token is drawn again, and the outcome is the same."""
+        may_skip = self._limits.bounds.masks_may_be_late and not self._is_drawn_by_host(sequence)
+        sequence.skipped_mask = may_skip and matcher.lets_most_through
+        self._masks.post(row, len(sequence.token_ids), None if sequence.skipped_mask else matcher)
+
+    def _draw_again(self, sequence: Sequence) -> None:
+        self._counts.num_redrawn_tokens += 1
+        if sequence.row is not None:  # else it was preempted, and is computed anew anyway
+            sequence.draw_again()
+            sequence.skipped_mask = False
+            self._masks.post(sequence.row, len(sequence.token_ids), sequence.matcher)
 
     def _chunk_of_output(self, sequence: Sequence, logprobs: TokenLogprobs | None, error: str | None) -> TokenChunk:
         token_ids, sequence.unsent = tuple(sequence.unsent), []
@@ -210,20 +231,20 @@ class Scheduler:
             # The check of `row` skips a sequence that an earlier one of this loop has preempted.
             if sequence.row is None or not sequence.may_grow or sequence.num_in_flight == 2:
                 continue
-            guess = sequence.next_guess()
+            guess = sequence.next_guess(min(guess_tokens_left, self._limits.bounds.longest_run - 1))
             if guess and sequence.num_in_flight:
                 continue  # its guess begins behind a token that is not known yet
-            if guess and len(guess) <= guess_tokens_left and self._verify(draft, sequence, guess):
+            if guess and self._verify(draft, sequence, guess):
                 guess_tokens_left -= len(guess)
                 continue
-            if sequence.num_in_flight and self._is_drawn_by_host_and_may_be_late(sequence):
-                continue  # the host must know where its row stands
+            if sequence.num_in_flight and sequence.matcher is not None and self._is_drawn_by_host(sequence):
+                continue  # its mask may be late, and the host must know where its row stands
             if self._make_room(draft, sequence, sequence.num_planned + 1):
                 self._schedule(draft, sequence, 1)
 
-    def _is_drawn_by_host_and_may_be_late(self, sequence: Sequence) -> bool:
-        may_be_late = sequence.matcher is not None and self._limits.bounds.masks_may_be_late
-        return may_be_late and not is_simple(sequence.params, len(sequence.end_token_ids))
+    def _is_drawn_by_host(self, sequence: Sequence) -> bool:
+        draws_apart = self._limits.bounds.masks_may_be_late
+        return draws_apart and not is_simple(sequence.params, len(sequence.end_token_ids))
 
     def _verify(self, draft: StepDraft, sequence: Sequence, guess: tuple[int, ...]) -> bool:
         """Compute a guess behind the last known token, if there is room; the tokens after each are drawn."""
@@ -249,7 +270,7 @@ class Scheduler:
         return sequence.is_behind_its_prompt and self._is_short(sequence, sequence.num_to_compute)
 
     def _plan_runs(self, draft: StepDraft) -> None:
-        room = self._limits.bounds.run_tokens_beside(draft.num_tokens)
+        room = self._limits.bounds.run_tokens_beside(len(draft.sequences), draft.num_tokens)
         for sequence in list(self._running):
             count = min(sequence.num_to_compute, draft.tokens_left, room)
             if count <= 0 or not self._has_run(sequence) or self._prefills(sequence):
@@ -316,7 +337,7 @@ class Scheduler:
         holder = 0
         if sequence.matcher is not None:
             holder = self._masks.enter(sequence.row)
-            self._masks.post(sequence.row, len(sequence.token_ids), sequence.matcher)
+            self._post_mask(sequence, sequence.row, sequence.matcher)
         draft.new_rows.append(sequence.new_row(holder))
         draft.block_writes.append(BlockWrite(sequence.row, 0, tuple(sequence.table.block_ids)))
         self._schedule(draft, sequence, count, enters=True)

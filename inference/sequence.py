@@ -11,6 +11,8 @@ from inference.prompt_lookup import PromptLookup
 from inference.step import NewRow, TokenWrite
 from inference.types import FinishReason, SamplingParams
 
+AGAIN = "again"
+
 
 class Sequence:
     """Tokens, KV and progress of one choice of a turn.
@@ -26,6 +28,7 @@ class Sequence:
     num_forced: those of `unsent` that were never sampled.
     matcher: what its tokens are held to, if anything.
     is_rewound: its row may stand elsewhere than at num_planned, and must be told.
+    skipped_mask: its next token is drawn without a mask, since nearly everything may come.
     lookup: guesses its tokens, if it may. guess: those that a launched step verifies.
     has_ended_itself: its last token is an end token.
     chunk_limit: how many tokens of its prompt a step takes while others decode, if that is bounded.
@@ -52,6 +55,7 @@ class Sequence:
         self.last_loan = 0
         self.num_unwritten = 0
         self.is_rewound = False
+        self.skipped_mask = False
         self.unsent: list[int] = []
         self.has_spoken = False
         self.num_forced = 0
@@ -98,11 +102,11 @@ class Sequence:
         """Whether another token may still be sampled after those in flight."""
         return self.num_tokens_with_in_flight < self.max_total_tokens
 
-    def next_guess(self) -> tuple[int, ...]:
+    def next_guess(self, most: int) -> tuple[int, ...]:
         """What may come after the known tokens; the first token after a guess is sampled, and needs room too."""
-        if self.lookup is None:
+        if self.lookup is None or most <= 0:
             return ()
-        return self.lookup.guess(self.max_total_tokens - len(self.token_ids) - 1)
+        return self.lookup.guess(min(most, self.max_total_tokens - len(self.token_ids) - 1))
 
     def take_verified(self, token_ids: AbstractSequence[int]) -> AbstractSequence[int]:
         """The step drew these after its last known token and after each guessed one: those that count.
@@ -121,13 +125,25 @@ class Sequence:
         return token_ids[: num_right + 1]
 
     def take_in(self, token_id: int) -> str | None:
-        """A sampled token has arrived; returns what is wrong with it, if the matcher does not go on with it."""
+        """A sampled token has arrived; returns what is wrong with it, if the matcher does not go on with it.
+
+        AGAIN, and nothing has changed: it was drawn without a mask, and is to be drawn again with it.
+        """
+        matcher = self.matcher
+        accepted = matcher is None or matcher.accept(token_id)
+        if matcher is not None and not accepted and self.skipped_mask and not matcher.error:
+            return AGAIN
         self.token_ids.append(token_id)
         self.unsent.append(token_id)
-        matcher = self.matcher
-        if matcher is None or (matcher.accept(token_id) and not matcher.error):
+        if matcher is None or (accepted and not matcher.error):
             return None
         return f"The grammar of this turn gave up: {matcher.error or f'token {token_id} came where none such may'}."
+
+    def draw_again(self) -> None:
+        """The last known token is computed once more, and what is sampled after it is drawn anew."""
+        self.drop_in_flight()
+        self.num_planned = len(self.token_ids) - 1
+        self.is_rewound = True
 
     def take_forced(self, min_run: int) -> None:
         """Take in the tokens that must come next, if they are at least min_run; they need not be sampled.

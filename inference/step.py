@@ -41,9 +41,10 @@ class StepBounds:
     run_keys: int = 1 << 30
     masks_may_be_late: bool = False
 
-    def run_tokens_beside(self, num_tokens: int) -> int:
-        """Room for runs in a step of so many tokens. Rows are no more than max_stepped, so a run has room for one."""
-        return (self.few_stepped if num_tokens < self.few_stepped else self.max_stepped) - num_tokens
+    def run_tokens_beside(self, num_rows: int, num_tokens: int) -> int:
+        """Room for runs in a step of so many rows and tokens. All rows are no more than max_stepped, so that a run
+        finds room for one token at last."""
+        return (self.few_stepped if num_rows < self.few_stepped else self.max_stepped) - num_tokens
 
 
 @dataclass(frozen=True, slots=True)

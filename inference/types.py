@@ -119,7 +119,7 @@ class EngineStats:
     num_forced_tokens: generated tokens that were known without a pass of their own. num_guessed_tokens,
     num_right_guesses: guessed from a turn's history, and those that held. num_masks, mask_s: masks of
     constrained rows that were computed, and the time it took in all; num_late_masks: how often a row sat a step out
-    because its mask had not come.
+    because its mask had not come. num_redrawn_tokens: drawn without a mask, refused, and drawn again with it.
     num_blocks_in_use counts blocks that a live turn holds; num_blocks_cached those kept for reuse only.
     """
 
@@ -137,6 +137,7 @@ class EngineStats:
     num_guessed_tokens: int = 0
     num_right_guesses: int = 0
     num_late_masks: int = 0
+    num_redrawn_tokens: int = 0
     num_masks: int = 0
     mask_s: float = 0.0
     last_step_s: float = 0.0

@@ -1,11 +1,12 @@
 """Masks of many rows in one call of the library: its own threads compute them, and the GIL is released but once.
 
 For rows whose masks are quick, which a Python thread each would double. One that takes long holds up the whole call:
-rows whose `last_mask_s` says so are better asked one by one, each in a thread.
+rows whose `mask_may_take_long` says so are better asked one by one, each in a thread.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,8 +29,8 @@ class MaskThreads:
     """num_threads: the library's, which wait without work between two calls. Of one grammar's rows as many masks are
     computed at once as it has replicas."""
 
-    def __init__(self, num_threads: int) -> None:
-        self._executor = LLExecutor(num_threads)
+    def __init__(self, num_threads: int | None = None) -> None:
+        self._executor = LLExecutor(num_threads or max(1, min(8, (os.cpu_count() or 1) - 2)))
 
     def compute(self, jobs: Sequence[tuple[int, Masked]], words: npt.NDArray[np.int32]) -> list[bool]:
         """Each (row, matcher) has its mask written into its row; returns what `mask` of each would: False, and the row
@@ -54,8 +55,8 @@ class MaskThreads:
             together.sort(key=lambda member: id(member[0].lexer_lock))
             self._compute(together, words)
         took_s = time.perf_counter() - begun_s
-        for member, _, _ in together:
-            member.mask_came(took_s)
+        for member, _, row in together:
+            member.mask_came(took_s, words[row])
         return is_masked
 
     def _compute(self, together: Sequence[tuple[Matcher, LLMatcher, int]], words: npt.NDArray[np.int32]) -> None:

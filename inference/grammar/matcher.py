@@ -17,8 +17,11 @@ from llguidance import LLMatcher
 
 from inference.grammar.compiled_source import CompiledSource
 from inference.grammar.source import Trigger
+from inference.grammar.vocabulary import NOT_PLAIN
 
 MaskRow = npt.NDArray[np.int32]
+# With room for so many characters, most tokens of text fit.
+_ROOM_TO_SKIP = 4
 
 
 class Outside(Enum):
@@ -37,9 +40,9 @@ class Matcher:
     """
 
     __slots__ = (
-        "__weakref__", "_closing", "_compiled", "_end_token_ids", "_forced", "_grammar", "_has_triggers", "_is_stopped",
-        "_is_thinking", "_num_thoughts", "_outside", "_reasoning", "_replica", "_tail", "_vocabulary", "last_mask_s",
-        "lexer_lock",
+        "__weakref__", "_closing", "_compiled", "_end_token_ids", "_forced", "_grammar", "_has_triggers",
+        "_is_stopped", "_is_thinking", "_nears_bound", "_num_thoughts", "_outside", "_reasoning", "_replica", "_room",
+        "_tail", "_vocabulary", "last_mask_s", "lexer_lock",
     )  # fmt: skip
 
     def __init__(self, compiled: CompiledSource) -> None:
@@ -58,6 +61,8 @@ class Matcher:
         self._num_thoughts = 0  # tokens of reasoning
         is_spent = self._is_thinking and source.reasoning is not None and source.reasoning.max_tokens == 0
         self._closing = compiled.close_tokens if is_spent else ()  # what is left to write of the reasoning's closer
+        self._room = 0  # characters of plain text that may come, as far as is known
+        self._nears_bound = False  # within text whose length is bounded, and not far from there
         self.last_mask_s = 0.0
         self._replica = compiled.replica_for(self)
         self.lexer_lock = threading.Lock() if self._replica is None else self._replica.lock
@@ -99,6 +104,17 @@ class Matcher:
         self._accept_in_text(token_id)
         return True
 
+    @property
+    def lets_most_through(self) -> bool:
+        """Within free text that has room, as far as is known: `accept` will hardly say no. Costs nothing to ask."""
+        return self._room >= _ROOM_TO_SKIP and not self._closing
+
+    @property
+    def mask_may_take_long(self) -> bool:
+        """Close to a text's bound the library must look at tokens one by one: a millisecond, not 50 us. And a lexer
+        that does so for another row is waited for."""
+        return (self._nears_bound and self._room < _ROOM_TO_SKIP) or self.lexer_lock.locked()
+
     def mask(self, out: MaskRow) -> bool:
         """Write which tokens may come next, a bit each, lowest first. False: all may, and `out` is left alone.
 
@@ -118,23 +134,26 @@ class Matcher:
             is_masked = self._mask_overruns(out)
         else:
             _allow_only(out, self._end_token_ids)
-        self.mask_came(time.perf_counter() - begun_s)
+        self.mask_came(time.perf_counter() - begun_s, out if grammar is not None else None)
         return is_masked
 
     def masked_by(self) -> LLMatcher | None:
         """Who computes the next mask, under `lexer_lock`, if that is the library alone. Then call `mask_came`."""
         return None if self._closing else self._grammar
 
-    def mask_came(self, took_s: float) -> None:
-        """The next mask is there, after at most so long."""
+    def mask_came(self, took_s: float, mask: MaskRow | None) -> None:
+        """The next mask is there, after at most so long; None: it is none of the library's."""
         self.last_mask_s = took_s
+        if mask is not None:
+            self._room = self._vocabulary.room_for_text(mask)
+            self._nears_bound = 0 < self._room < self._vocabulary.most_room
         self._look_for_end()
 
     def forced(self) -> tuple[int, ...]:
         """The tokens that must come next, as the tokenizer would write them; () where there is a choice."""
         if self._closing:
             return self._closing
-        if self._grammar is None or self._is_thinking:
+        if self._grammar is None or self._is_thinking or self.lets_most_through:
             return ()
         if self._forced is None:
             with self.lexer_lock:
@@ -143,11 +162,11 @@ class Matcher:
         return self._forced
 
     def _go_into(self, grammar: LLMatcher) -> None:
-        self._grammar, self._forced = grammar, None
+        self._grammar, self._forced, self._room, self._nears_bound = grammar, None, 0, False
         self._look_for_end()
 
     def _go_out(self, outside: Outside) -> None:
-        self._grammar, self._is_stopped, self._outside = None, False, outside
+        self._grammar, self._is_stopped, self._outside, self._room = None, False, outside, 0
 
     def _look_for_end(self) -> None:
         """Called after whatever may have brought the library's matcher to its end, or to a limit."""
@@ -169,6 +188,9 @@ class Matcher:
         if num_taken != 1:
             self._look_for_end()
             return False
+        num_chars = self._vocabulary.plain_chars[token_id]
+        self._room = max(0, self._room - num_chars)
+        self._nears_bound = self._nears_bound and num_chars < NOT_PLAIN
         # Of a forced run, what is left is still forced, and no more than that: it went as far as it could.
         forced = self._forced
         self._forced = forced[1:] if forced and forced[0] == token_id else None

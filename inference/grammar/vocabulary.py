@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,6 +24,12 @@ _SLICES = [
 ]
 
 
+# What hardly begins a marker, a quote or an escape in any dialect. A wrong guess costs a token's second draw.
+_PLAIN = re.compile(rb"[A-Za-z0-9 _.,;:!?()'/+*=%$#@&~^\x80-\xff-]+")
+NOT_PLAIN = 1 << 20
+_NUM_PROBES = 32
+
+
 class Vocabulary:
     """vocab_size: of the model's logits; ids beyond the tokenizer's own are never allowed.
 
@@ -40,6 +47,34 @@ class Vocabulary:
         self._token_bytes = [self._read_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
         self._sorted_ids = sorted(range(len(self._token_bytes)), key=self._token_bytes.__getitem__)
         self._sorted_bytes = [self._token_bytes[token_id] for token_id in self._sorted_ids]
+
+        self.plain_chars = [_plain_chars(text) for text in self._token_bytes]
+        self._probes, self._rulers = self._choose_probes()
+
+    def _choose_probes(self) -> tuple[npt.NDArray[np.int64], list[tuple[int, int]]]:
+        """Tokens that tell free text from anything else, and (characters, token) of long ones, longest first."""
+        plain = [token_id for token_id in self._sorted_ids if self.plain_chars[token_id] < NOT_PLAIN]
+        probes = np.array(plain[:: max(1, len(plain) // _NUM_PROBES)], dtype=np.int64)
+        rulers: dict[int, tuple[int, int]] = {}
+        for token_id in sorted(plain, key=self.plain_chars.__getitem__, reverse=True):
+            size = self.plain_chars[token_id]
+            rulers.setdefault(size // 8, (size, token_id))
+        return probes, [ruler for ruler in rulers.values() if ruler[0] >= 8]
+
+    @property
+    def most_room(self) -> int:
+        """The most that `room_for_text` can tell."""
+        return self._rulers[0][0] if self._rulers else 0
+
+    def room_for_text(self, mask: npt.NDArray[np.int32]) -> int:
+        """How many characters of plain text may surely come, as far as a few tokens tell: 0 where it is not free text.
+
+        mask: [mask_words] int32, as a matcher has written it.
+        """
+        bits = mask.view(np.uint32)[self._probes >> 5] >> (self._probes & 31).astype(np.uint32)
+        if not len(bits) or not (bits & 1).all():
+            return 0
+        return next((size for size, token_id in self._rulers if mask[token_id >> 5] >> (token_id & 31) & 1), 0)
 
     @classmethod
     def from_tokenizer_json(cls, text: str, vocab_size: int, end_token_ids: Sequence[int]) -> Vocabulary:
@@ -97,6 +132,16 @@ class Vocabulary:
         first = bisect_right(self._sorted_bytes, beginning)
         last = bisect_left(self._sorted_bytes, beginning + b"\xff", lo=first)
         return np.array(self._sorted_ids[first:last], dtype=np.int64)
+
+
+def _plain_chars(text: bytes) -> int:
+    """How many characters long a token of plain text is; more than any room, if it may be more than that."""
+    if not _PLAIN.fullmatch(text):
+        return NOT_PLAIN
+    try:
+        return len(text.decode())
+    except UnicodeDecodeError:
+        return NOT_PLAIN
 
 
 def special_bytes(token_id: int) -> bytes:

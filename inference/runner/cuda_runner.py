@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from inference.mask_ledger import MaskJob
+from inference.mask_ledger import MaskJob, MasksTogether
 from inference.paged_kv.pool import KVPool
 from inference.runner.cuda_rows import CudaRows, to_device
 from inference.runner.cuda_steps import DecodeSteps, Pass, PrefillSteps
@@ -100,8 +100,11 @@ class CudaRunner:
         """Holders of rows are numbered anew, with a new scheduler; nothing runs."""
         self._masks.reset()
 
+    def compute_masks_with(self, together: MasksTogether) -> None:
+        self._masks.together = together
+
     def post_masks(self, jobs: Sequence[MaskJob]) -> None:
-        """Compute masks, in threads, for the steps that look for them."""
+        """Compute masks for the steps that look for them."""
         self._masks.post(jobs)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """The masks of constrained rows, where a CUDA device reads them: in pinned host memory, written while it computes.
 
 A row's `posted` word says for which holder and position its mask is good. The device looks at it when it comes to
-sampling; nothing is copied and nothing is enqueued for it. Masks are computed in threads, each for itself, since one
-may take a hundred times as long as another.
+sampling; nothing is copied and nothing is enqueued for it. Masks that are quick are computed together, where they are
+asked for; those that may take long each in a thread, and the device goes on without them if need be.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from queue import SimpleQueue
 import numpy as np
 import torch
 
-from inference.mask_ledger import MaskJob
+from inference.mask_ledger import MaskJob, MasksTogether, TokenMatcher, one_by_one
 
 logger = logging.getLogger("headrace.engine")
 
-# So few masks that have been quick before are computed where they are asked for: to wake a thread takes longer.
-_FEW, _QUICK_S = 2, 0.0001
 _WAIT_S = 0.00005
 
 
@@ -30,7 +28,7 @@ class DeviceMasks:
     """words: [max_rows, ceil(vocab_size / 32)] int32, a bit a token, lowest first; posted: [max_rows] int64, the holder
     in the upper 32 bits, below them twice the position, plus one if everything is allowed. Both on the host, pinned.
 
-    num_computed, seconds: masks so far, and what they took in all.
+    num_computed, seconds: masks so far, and what they took in all. together: computes the quick ones.
     """
 
     def __init__(self, max_rows: int, vocab_size: int, device: torch.device, num_threads: int | None = None) -> None:
@@ -38,8 +36,8 @@ class DeviceMasks:
         self.words = torch.zeros(max_rows, -(-vocab_size // 32), dtype=torch.int32, pin_memory=pinned)
         self.posted = torch.zeros(max_rows, dtype=torch.int64, pin_memory=pinned)
         self.num_computed, self.seconds = 0, 0.0
+        self.together: MasksTogether = one_by_one
         self._words, self._posted = self.words.numpy(), self.posted.numpy()
-        self._last_s = [0.0] * max_rows
         self._latest: list[MaskJob | None] = [None] * max_rows
         self._locks = [threading.Lock() for _ in range(max_rows)]
         self._computing: set[int] = set()  # matchers, by their ids
@@ -57,24 +55,32 @@ class DeviceMasks:
         self._latest = [None] * len(self._latest)
 
     def post(self, jobs: Sequence[MaskJob]) -> None:
-        """Each mask is there when it is computed; of a row, the last job is the one that counts."""
+        """Returns when the quick masks are there. Of a row, the last job is the one that counts."""
         latest = {job.row: job for job in jobs}
         for row, job in latest.items():
             with self._locks[row]:
                 self._latest[row] = job
                 if job.matcher is None:
                     self._posted[row] = _word(job, is_open=True)
-        wanted = [job for job in latest.values() if job.matcher is not None]
-        inline = len(wanted) <= _FEW and all(self._last_s[job.row] < _QUICK_S for job in wanted)
-        for job in wanted:
+        quick = []
+        for job in latest.values():
             # A turn that has left its row and come back may still have a mask on its way.
             while id(job.matcher) in self._computing:
                 time.sleep(_WAIT_S)
-            self._computing.add(id(job.matcher))
-            if inline:
-                self._compute(job)
-            else:
+            if job.matcher is not None and job.matcher.mask_may_take_long:
+                self._computing.add(id(job.matcher))
                 self._jobs.put(job)
+            elif job.matcher is not None:
+                quick.append((job, job.matcher))
+        if quick:
+            self._compute_quick(quick)
+
+    def _compute_quick(self, quick: Sequence[tuple[MaskJob, TokenMatcher]]) -> None:
+        started = time.perf_counter()
+        masked = self.together([(job.row, matcher) for job, matcher in quick], self._words)
+        for (job, _), is_masked in zip(quick, masked, strict=True):
+            self._posted[job.row] = _word(job, not is_masked)
+        self._count(len(quick), time.perf_counter() - started)
 
     def close(self) -> None:
         for _ in self._threads:
@@ -84,9 +90,9 @@ class DeviceMasks:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            self._compute(job)
+            self._compute_slowly(job)
 
-    def _compute(self, job: MaskJob) -> None:
+    def _compute_slowly(self, job: MaskJob) -> None:
         """The mask first, then the word for it: the device takes them in that order."""
         assert job.matcher is not None
         started = time.perf_counter()
@@ -100,14 +106,15 @@ class DeviceMasks:
             is_open = True
         finally:
             self._computing.discard(id(job.matcher))
-        seconds = time.perf_counter() - started
         with self._locks[job.row]:
             if self._latest[job.row] is job:
                 if not is_open:
                     self._words[job.row] = words
                 self._posted[job.row] = _word(job, is_open)
-                self._last_s[job.row] = seconds
-        self.num_computed += 1
+        self._count(1, time.perf_counter() - started)
+
+    def _count(self, num_masks: int, seconds: float) -> None:
+        self.num_computed += num_masks
         self.seconds += seconds
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from inference.mask_ledger import MaskJob
+from inference.mask_ledger import MaskJob, MasksTogether
 from inference.paged_kv.pool import KVPool
 from inference.runner.attention import AttentionBackend
 from inference.runner.input_batch import StepInputs, prepare
@@ -71,6 +71,9 @@ class ModelRunner:
     def reset_masks(self) -> None:
         """Holders of rows are numbered anew, with a new scheduler; nothing runs."""
         self._masks.reset()
+
+    def compute_masks_with(self, together: MasksTogether) -> None:
+        """They are computed one by one here, each for the row that comes next."""
 
     def post_masks(self, jobs: Sequence[MaskJob]) -> None:
         """Compute masks, in the caller's thread, and let the steps that wait for them go on."""

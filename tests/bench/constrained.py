@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from inference.config import EngineConfig
 from inference.grammar.build import build_grammar
 from inference.grammar.compile import GrammarCompiler
+from inference.grammar.masks import MaskThreads
 from inference.grammar.policy import CallPolicy, JsonSchema
 from inference.grammar.special_tokens import special_tokens_of
 from inference.runner.loader import load
@@ -50,6 +51,7 @@ def main() -> None:
             kv_bytes=args.kv_gib << 30,
         )  # fmt: skip
         model = load(config)
+    model.runner.compute_masks_with(MaskThreads(8).compute)
     _window(model, compiler, args, 1.0, steps=20)  # whatever is set up on first use
     found: dict[float, list[dict[str, float]]] = {share: [] for share in SHARES}
     for _ in range(args.rounds):

@@ -87,6 +87,8 @@ class WithoutRuns:
     def forced(self) -> tuple[int, ...]:
         return ()
 
+    lets_most_through = mask_may_take_long = False
+
     def mask(self, out: Any) -> bool:
         return self._inner.mask(out)
 

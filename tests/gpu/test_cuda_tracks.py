@@ -77,6 +77,10 @@ def test_guesses_change_nothing_but_the_number_of_steps(model, sampling):
 
 
 class _SlowMatcher(RandomMatcher):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.mask_may_take_long = True
+
     def mask(self, out):
         time.sleep(0.004)
         return super().mask(out)

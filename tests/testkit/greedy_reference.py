@@ -17,7 +17,8 @@ def greedy_after(
 
     One pass for all: padding comes last, where causal attention does not look.
     """
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
+    # Eager attention: the others know no soft cap, and some versions of Transformers choose them all the same.
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").to(device)
     sequences = {turn_id: prompt + outputs[turn_id] for turn_id, prompt in prompts.items()}
     longest = max(map(len, sequences.values()))
     ids = torch.tensor([tokens + [0] * (longest - len(tokens)) for tokens in sequences.values()], device=device)

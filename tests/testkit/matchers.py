@@ -13,10 +13,14 @@ class RandomMatcher:
     Ends after `length` tokens. Counts what it was asked.
     """
 
-    def __init__(self, seed: int, length: int, vocab_size: int, forced_share: float = 0.5) -> None:
+    def __init__(
+        self, seed: int, length: int, vocab_size: int, forced_share: float = 0.5, *, skips_masks: bool = False
+    ) -> None:
         self._seed, self._length, self._vocab_size, self._forced_share = seed, length, vocab_size, forced_share
         self.accepted: list[int] = []
         self.error = ""
+        self.lets_most_through = skips_masks
+        self.mask_may_take_long = False
 
     @property
     def is_done(self) -> bool:

@@ -25,6 +25,11 @@ def next_token(history: list[int], vocab_size: int) -> int:
     return int.from_bytes(digest, "little") % vocab_size
 
 
+def best_of(history: list[int], allowed: list[int]) -> int:
+    """The allowed token with the best score: one that is the best of all is the best of any few."""
+    return min(allowed, key=lambda token: blake2b(repr((token, history)).encode(), digest_size=4).digest())
+
+
 def expected_output(prompt: list[int], count: int, vocab_size: int) -> list[int]:
     history = list(prompt)
     for _ in range(count):
@@ -87,9 +92,10 @@ class PagedRunner:
     def post_masks(self, jobs: list[MaskJob]) -> None:
         words = np.zeros(-(-self.vocab_size // 32), np.int32)
         for job in jobs:
-            if job.matcher is not None:
-                job.matcher.mask(words)
-            allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist()
+            if job.matcher is None or not job.matcher.mask(words):
+                words[:] = -1
+            bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: self.vocab_size]
+            allowed = np.flatnonzero(bits).tolist()
             assert self._masks.get(job.row, (0, 0))[:2] <= (job.holder, job.position), "masks go back"
             self._masks[job.row] = (job.holder, job.position, allowed)
 
@@ -172,4 +178,4 @@ class PagedRunner:
         *wanted, allowed = self._masks.get(row, (0, 0, []))
         if wanted != [self._holders[row], len(history)]:
             return LATE
-        return allowed[next_token(history, len(allowed))]
+        return best_of(history, allowed)

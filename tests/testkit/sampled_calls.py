@@ -186,6 +186,8 @@ class OpenedMatcher:
     def forced(self) -> tuple[int, ...]:
         return tuple(self._left) or self._inner.forced()
 
+    lets_most_through = mask_may_take_long = False
+
     def mask(self, out: Any) -> bool:
         if not self._left:
             return self._inner.mask(out)

@@ -1,20 +1,24 @@
 """Prefills that run beside decodes: no turn reads or writes what a step of the other track still uses, and nobody waits
 for a mask. The runner runs the two tracks in any order that the plans allow."""
 
+import json
 import random
 from collections import defaultdict
 
 import pytest
 
 from inference.engine import Engine
+from inference.grammar.compile import GrammarCompiler
+from inference.grammar.vocabulary import Vocabulary
 from inference.new_sequence import SchedulerLimits
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.prefix_index import PrefixIndex
 from inference.scheduler import Scheduler
 from inference.step import DECODES, PREFILLS, StepBounds
 from inference.types import SamplingParams, TurnRequest
+from tests.testkit.grammar_kit import schema_source
 from tests.testkit.matchers import RandomMatcher
-from tests.testkit.paged_runner import PagedRunner, expected_output, next_token
+from tests.testkit.paged_runner import PagedRunner, best_of, expected_output
 
 APART = StepBounds(
     prefills_apart=True, max_stepped=8, few_stepped=5, longest_run=6, run_keys=100, masks_may_be_late=True
@@ -24,12 +28,12 @@ APART = StepBounds(
 class Bench:
     def __init__(
         self, *, vocab_size=997, num_blocks=64, block_size=4, max_rows=8, max_step_tokens=32, bounds=APART, seed=0,
-        **limits,
+        max_model_len=80, **limits,
     ):  # fmt: skip
         self.vocab_size = vocab_size
         self.pool = BlockPool(num_blocks, block_size, PrefixIndex())
         self.runner = PagedRunner(num_blocks, block_size, vocab_size, bounds, seed)
-        bound = SchedulerLimits(max_rows, max_step_tokens, 80, (), bounds=bounds, **limits)
+        bound = SchedulerLimits(max_rows, max_step_tokens, max_model_len, (), bounds=bounds, **limits)
         self.engine = Engine(Scheduler(self.pool, bound), self.runner)
         self.tokens = defaultdict(list)
 
@@ -108,8 +112,7 @@ def _held(prompt, seed, length, vocab_size):
     matcher = RandomMatcher(seed, length, vocab_size)
     history = list(prompt)
     for place in range(length):
-        allowed = sorted(matcher.allowed(place))
-        history.append(allowed[next_token(history, len(allowed))])
+        history.append(best_of(history, matcher.allowed(place)))
     return history[len(prompt) :]
 
 
@@ -128,7 +131,7 @@ def test_random_traffic_of_all_kinds_is_what_each_turn_would_write_alone(seed):
         prompt = [rng.randrange(3) for _ in range(rng.randint(1, 30))]
         count = rng.randint(1, 25)
         if rng.random() < 0.4:
-            matchers = [RandomMatcher(number, count, vocab_size)]
+            matchers = [RandomMatcher(number, count, vocab_size, skips_masks=rng.random() < 0.4)]
             special = {"top_k": 3} if rng.random() < 0.3 else {}
             bench.submit(turn_id, prompt, matchers=matchers, max_tokens=count, **special)
             expected[turn_id, 0] = _held(prompt, number, count, vocab_size)
@@ -148,3 +151,37 @@ def test_random_traffic_of_all_kinds_is_what_each_turn_would_write_alone(seed):
         got = bench.tokens[turn_id, choice]
         assert got == (tokens[: len(got)] if turn_id in cancelled else tokens), (turn_id, choice)
     assert stats.num_late_masks <= bench.runner.num_late
+    assert vocab_size < 997 or not cancelled or stats.num_redrawn_tokens > 0
+
+
+class _AlwaysMasked:
+    """The same matcher, but for what it says of masks that could be left out."""
+
+    lets_most_through = False
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def test_text_is_drawn_without_masks_and_a_wrong_token_again_with_the_same_outcome():
+    words = [b"rain", b" of", b" Oslo", b"the sea ", b" and so on and on", b"a word of some thirty characters"]
+    tokens = [b"<end>", *(bytes([byte]) for byte in range(256)), *words, *(2 * word for word in words)]
+    vocabulary = Vocabulary.from_token_bytes(tokens, len(tokens), [0], [0])
+    compiler = GrammarCompiler(vocabulary)
+    text = {"type": "string", "minLength": 30, "maxLength": 90}
+    source = schema_source({"type": "array", "items": text, "minItems": 3, "maxItems": 3})
+    written, stats = [], []
+    for wrapped in (_AlwaysMasked, lambda matcher: matcher):
+        bench = Bench(vocab_size=len(tokens), num_blocks=200, max_rows=4, max_model_len=400)
+        for number in range(4):
+            matchers = [wrapped(compiler.matcher(source))]
+            bench.submit(f"t{number}", [number], matchers=matchers, max_tokens=390)
+        stats.append(bench.run())
+        written.append(dict(bench.tokens))
+        assert all(len(json.loads(b"".join(map(vocabulary.bytes_of, ids)))) == 3 for ids in bench.tokens.values())
+    assert written[0] == written[1]
+    assert stats[0].num_redrawn_tokens == 0
+    assert stats[1].num_redrawn_tokens > 0

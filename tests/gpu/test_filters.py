@@ -18,6 +18,7 @@ import torch
 triton = pytest.importorskip("triton")
 
 from inference.runner.kernels.filters import Filters  # noqa: E402
+from inference.runner.kernels.rows import DRAWS, IS_LAST  # noqa: E402
 from inference.runner.sampler import restrict  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -54,7 +55,9 @@ class Batch:
             column([row.is_skipped for row in rows], torch.int32), vocab_size, len(rows) + 1, tile, tile,
         )  # fmt: skip
 
-    def cutoffs(self, logits: torch.Tensor, allowed: torch.Tensor | None = None, turn: int = 1) -> torch.Tensor:
+    def cutoffs(
+        self, logits: torch.Tensor, allowed: torch.Tensor | None = None, turn: int = DRAWS | IS_LAST
+    ) -> torch.Tensor:
         """logits, allowed: [rows, vocab], by row. Likewise the result."""
         filters = self.filters
         for scratch in filters._scratch[:-1]:  # the last are counters, which each call leaves at 0
@@ -63,7 +66,7 @@ class Batch:
         entries = logits[self.order].contiguous()
         original = entries.clone()
         turns = torch.full((len(self.rows),), turn, dtype=torch.int32, device=DEVICE)
-        masks = _packed(torch.zeros_like(logits, dtype=torch.bool) if allowed is None else allowed)
+        masks = _packed(torch.zeros_like(logits, dtype=torch.bool) if allowed is None else allowed[self.order])
         use_masks = torch.full_like(turns, allowed is not None)
         found = filters(entries, self.order.to(torch.int32), turns, masks, use_masks)
         assert torch.equal(entries.view(torch.int32), original.view(torch.int32)), "logits are only read"
@@ -210,9 +213,10 @@ def test_equal_logits_are_all_kept_or_all_cut():
 
 
 def test_zeros_of_both_signs_are_equal():
-    logits = torch.tensor([[-0.0, 0.0, -1.0, -0.0]] * 2, device=DEVICE)
-    kept = Batch([Row(top_k=1), Row(top_p=0.5)], 4, tile=16).check(logits)
-    assert kept.tolist() == [[True, True, False, True]] * 2
+    logits = torch.tensor([[1.0, 0.0, -0.0, -1.0, -0.0]] * 2, device=DEVICE)
+    # By top-k alone, and where what top-k leaves decides how much top-p may take.
+    kept = Batch([Row(top_k=2), Row(top_k=2, top_p=0.6)], 5, tile=16).check(logits)
+    assert kept.tolist() == [[True, True, True, False, True]] * 2
 
 
 def test_infinite_logits_and_what_is_no_number_do_no_harm():
@@ -241,7 +245,7 @@ def test_entries_that_are_not_filtered_are_left_alone():
     logits = torch.randn(len(rows), 70, device=DEVICE)
     batch = Batch(rows, 70, tile=32)
     assert (batch.cutoffs(logits) == -torch.inf).tolist() == [True] * 5 + [False]
-    assert (batch.cutoffs(logits, turn=2) == -torch.inf).all(), "an entry that draws nothing"
+    assert (batch.cutoffs(logits, turn=IS_LAST) == -torch.inf).all(), "an entry that draws nothing"
     assert all((scratch.isnan() | (scratch == 0x7FC0DEAD)).all() for scratch in batch.filters._scratch[:-1])
     assert not batch.filters._scratch[-1].any()
 

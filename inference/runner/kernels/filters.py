@@ -11,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+from inference.runner.kernels.rows import DRAWS
+
 _TILE = 4096  # logits measured together: how they are added up depends on nothing else
 _STEP = 256
 _CHUNK = 8192  # candidates looked at together
@@ -18,8 +20,7 @@ _SAMPLE = 256  # logits of a row that pivots are taken from
 _PIVOTS = 32
 # What reaches this pivot is set aside while it is measured, about 4 of 256 parts of a row: as a rule the cut is in it.
 _HEAD = tl.constexpr(4)
-# As many measuring programs as an H200 runs at once, with so few registers a thread: where nothing is filtered they
-# come and go in one wave. What is spilled lies outside the inner loops.
+# As many measuring programs as an H200 runs at once, each thread on so few registers: they come and go in one wave.
 _RESIDENT, _REGISTERS = 384, 80
 
 # Logits are compared by keys: int32, ordered as the floats are.
@@ -42,7 +43,7 @@ def _value_of(key):
 
 @triton.jit
 def _keys_at(source, ids):
-    """source: the entry's logits, its row's mask, whether that applies, and the vocabulary's size."""
+    """source: the entry's logits, its mask, whether that applies, and the vocabulary's size."""
     logits, mask, is_masked, vocab_size = source
     inside = ids < vocab_size
     x = tl.load(logits + ids, mask=inside, other=-float("inf"))
@@ -229,30 +230,30 @@ def _cut(source, candidates, num, pivots, most, count, mass, params, PIVOTS: tl.
 
 
 @triton.jit
-def _read(index, logits, entries, rows, masks, vocab_size):
+def _read(index, logits, entries, rows, masks, vocab_size, DRAWS: tl.constexpr):
     """What an entry draws from, see _keys_at; what filters it; whether anything does."""
     sample_rows, turns = entries
     temperatures, top_ks, top_ps, min_ps, skips = rows
     words, stride, use_masks = masks
     row = tl.load(sample_rows + index).to(tl.int64)
-    is_drawn = (tl.load(turns + index) % 2 == 1) & (tl.load(skips + row) == 0)
+    is_drawn = ((tl.load(turns + index) & DRAWS) != 0) & (tl.load(skips + row) == 0)
     temperature, top_p, min_p = tl.load(temperatures + row), tl.load(top_ps + row), tl.load(min_ps + row)
     top_k = tl.load(top_ks + row)
-    top_k = tl.where(top_k < vocab_size, top_k, 0)
+    top_k = tl.where(top_k < vocab_size, top_k, 0)  # 0 is off
     is_filtered = is_drawn & (temperature > 0) & ((top_k > 0) | (top_p < 1) | (min_p > 0))
     is_masked = tl.load(use_masks + index) != 0
-    source = (logits + index.to(tl.int64) * vocab_size, words + row * stride, is_masked, vocab_size)
+    source = (logits + index.to(tl.int64) * vocab_size, words + index * stride, is_masked, vocab_size)
     return source, (temperature, top_k, top_p, min_p), is_filtered
 
 
 @triton.jit
 def _measure_kernel(
     logits, entries, rows, masks, scratch, vocab_size, NUM_TILES: tl.constexpr, TILES_EACH: tl.constexpr,
-    TILE: tl.constexpr, STEP: tl.constexpr, SAMPLE: tl.constexpr, PIVOTS: tl.constexpr,
+    TILE: tl.constexpr, STEP: tl.constexpr, SAMPLE: tl.constexpr, PIVOTS: tl.constexpr, DRAWS: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
     part = tl.program_id(1)
-    source, params, is_filtered = _read(index, logits, entries, rows, masks, vocab_size)
+    source, params, is_filtered = _read(index, logits, entries, rows, masks, vocab_size, DRAWS)
     if is_filtered:
         temperature, top_k, top_p, _ = params
         pivots, counts, masses, maxima, candidates, num_candidates = scratch
@@ -279,10 +280,10 @@ def _measure_kernel(
 @triton.jit
 def _cut_kernel(
     logits, entries, rows, masks, scratch, vocab_size, cutoffs, NUM_TILES: tl.constexpr, TILES_POW2: tl.constexpr,
-    PIVOTS: tl.constexpr, CHUNK: tl.constexpr,
+    PIVOTS: tl.constexpr, CHUNK: tl.constexpr, DRAWS: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
-    source, params, is_filtered = _read(index, logits, entries, rows, masks, vocab_size)
+    source, params, is_filtered = _read(index, logits, entries, rows, masks, vocab_size, DRAWS)
     cutoff = -float("inf")
     if is_filtered:
         pivots, counts, masses, maxima, candidates, num_candidates = scratch
@@ -327,13 +328,11 @@ class Filters:
         self, logits: torch.Tensor, sample_rows: torch.Tensor, turns: torch.Tensor, masks: torch.Tensor,
         use_masks: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Cutoffs, [S] float32, valid until the next call: what an entry draws has a logit not below its cutoff; -inf
-        where nothing is cut.
+        """Cutoffs, [S] float32, until the next call: an entry may draw what is not below its own; -inf cuts nothing.
 
-        logits: [S, vocab] float32, contiguous; sample_rows: [S] int32; turns: [S] int32, only odd ones draw; masks:
-        [max_rows, >= vocab / 32] int32, a bit a token, lowest first; use_masks: [S] int32, 1 where the row's mask, in
-        place by now, rules tokens out before the filters do. Grids (S, parts of the vocabulary)
-        and (S,).
+        logits: [S, vocab] float32, contiguous; sample_rows: [S] int32; turns: [S] int32, see kernels.rows; masks: [S,
+        >= vocab / 32] int32, a bit a token, lowest first; use_masks: [S] int32, 1 where the entry's mask rules tokens
+        out before the filters do. Grids (S, parts of the vocabulary) and (S,).
         """
         num = logits.shape[0]
         tiles_each = triton.cdiv(self._num_tiles * num, _RESIDENT)
@@ -341,10 +340,11 @@ class Filters:
         arguments = (logits, entries, self._rows, masked, self._scratch, self._vocab_size)
         _measure_kernel[(num, triton.cdiv(self._num_tiles, tiles_each))](
             *arguments, NUM_TILES=self._num_tiles, TILES_EACH=tiles_each, TILE=self._tile, STEP=min(_STEP, self._tile),
-            SAMPLE=_SAMPLE, PIVOTS=_PIVOTS, num_warps=8, maxnreg=_REGISTERS,
+            SAMPLE=_SAMPLE, PIVOTS=_PIVOTS, DRAWS=DRAWS, num_warps=8,
+            maxnreg=_REGISTERS,
         )  # fmt: skip
         _cut_kernel[(num,)](
             *arguments, self._cutoffs, NUM_TILES=self._num_tiles, TILES_POW2=triton.next_power_of_2(self._num_tiles),
-            PIVOTS=_PIVOTS, CHUNK=self._chunk, num_warps=16,
+            PIVOTS=_PIVOTS, CHUNK=self._chunk, DRAWS=DRAWS, num_warps=16,
         )  # fmt: skip
         return self._cutoffs[:num]

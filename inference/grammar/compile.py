@@ -8,7 +8,6 @@ One that many rows use at once is compiled several times, since the copies of on
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -24,6 +23,7 @@ from inference.grammar.errors import GrammarError, GrammarTooComplex
 from inference.grammar.matcher import Matcher
 from inference.grammar.source import GrammarSource
 from inference.grammar.vocabulary import Vocabulary
+from inference.processors import num_mask_threads
 
 _MAX_SOURCE_CHARS = 4_000_000
 # The library recurses once for each rule in a row, some 5 kB each, and optional members make a row of rules: with an
@@ -50,8 +50,8 @@ _R = TypeVar("_R")
 class GrammarCompiler:
     """Thread-safe. One a model; holds `cache_size` compiled grammars and the threads that compile.
 
-    num_replicas: how often one grammar is compiled at most, for rows that live at once: as many as there are threads
-    that compute masks, by default half the processors, and no more than 8.
+    num_replicas: how often one grammar is compiled at most, for rows that live at once: by default as many times as
+    there are threads that compute masks.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class GrammarCompiler:
         self.vocabulary = vocabulary
         self._cache: OrderedDict[GrammarSource, CompiledSource] = OrderedDict()
         self._cache_size = cache_size
-        self._num_replicas = num_replicas or max(1, min(8, (os.cpu_count() or 1) // 2))
+        self._num_replicas = num_replicas or num_mask_threads()
         self._replicating: set[CompiledSource] = set()
         self._is_closed = False
         self._lock = threading.Lock()

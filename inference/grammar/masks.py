@@ -6,7 +6,6 @@ rows whose `mask_may_take_long` says so are better asked one by one, each in a t
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from llguidance import LLExecutor, LLMatcher
 
 from inference.grammar.matcher import MaskRow, Matcher
+from inference.processors import num_mask_threads
 
 
 class Masked(Protocol):
@@ -30,7 +30,7 @@ class MaskThreads:
     computed at once as it has replicas."""
 
     def __init__(self, num_threads: int | None = None) -> None:
-        self._executor = LLExecutor(num_threads or max(1, min(8, (os.cpu_count() or 1) - 2)))
+        self._executor = LLExecutor(num_threads or num_mask_threads())
 
     def compute(self, jobs: Sequence[tuple[int, Masked]], words: npt.NDArray[np.int32]) -> list[bool]:
         """Each (row, matcher) has its mask written into its row; returns what `mask` of each would: False, and the row

@@ -8,7 +8,6 @@ asked for; those that may take long each in a thread, and the device goes on wit
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 
 from inference.mask_ledger import MaskJob, MasksTogether, TokenMatcher, one_by_one
+from inference.processors import num_mask_threads
 
 logger = logging.getLogger("headrace.engine")
 
@@ -42,7 +42,7 @@ class DeviceMasks:
         self._locks = [threading.Lock() for _ in range(max_rows)]
         self._computing: set[int] = set()  # matchers, by their ids
         self._jobs: SimpleQueue[MaskJob | None] = SimpleQueue()
-        num_threads = num_threads or max(1, min(8, (os.cpu_count() or 1) - 2))
+        num_threads = num_threads or num_mask_threads()
         self._threads = [
             threading.Thread(target=self._work, name=f"headrace-mask-{n}", daemon=True) for n in range(num_threads)
         ]

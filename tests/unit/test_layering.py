@@ -14,6 +14,7 @@ OURS = ("stream_parser", "inference", "gateway", "headrace")
 NO_TORCH = ("torch", "transformers", "triton")
 INFERENCE_DATA = (
     "inference.step", "inference.types", "inference.config", "inference.errors", "inference.mask_ledger",
+    "inference.processors",
 )
 
 # package -> (our modules it may import, outside modules it may not, or None for "standard library only")
@@ -24,7 +25,7 @@ RULES: dict[str, tuple[tuple[str, ...], tuple[str, ...] | None]] = {
         ("inference.paged_kv", "inference.runner", *INFERENCE_DATA), ("asyncio", "starlette", "uvicorn", "websockets"),
     ),
     "inference.grammar": (
-        ("inference.grammar", "inference.errors", "stream_parser"),
+        ("inference.grammar", "inference.errors", "inference.processors", "stream_parser"),
         (*NO_TORCH, "tokenizers", "asyncio", "starlette", "uvicorn", "websockets"),
     ),
     "inference": (("inference", "stream_parser"), ("starlette", "uvicorn", "websockets")),

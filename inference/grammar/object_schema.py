@@ -76,6 +76,7 @@ class _Kinds:
         for part in parts:
             if self._is_unsure and "unevaluatedProperties" in part.schema:
                 reader.not_enforced[f"{part.path}.unevaluatedProperties"] = None
+        self._name_nodes = self._name_options()
         self._keys = self._key_nodes()
 
     @staticmethod
@@ -162,12 +163,12 @@ class _Kinds:
         most = self._reader.bounds.key_chars
         if not self._names:
             return [Text(0, most)]
-        texts = [node for node in self._name_options() if isinstance(node, Text)]
+        texts = [node for node in self._name_nodes if isinstance(node, Text)]
         return [replace(node, max_chars=max(min(node.max_chars, most), node.min_chars)) for node in texts]
 
     def _listed_keys(self) -> list[str]:
         """Those that `propertyNames` lists: then each comes once, as if it were declared."""
-        listed = [node for node in self._name_options() if isinstance(node, Literals)]
+        listed = [node for node in self._name_nodes if isinstance(node, Literals)]
         return [value for node in listed for value in node.values if isinstance(value, str)]
 
     def _name_options(self) -> tuple[Node, ...]:

@@ -15,6 +15,7 @@ from inference.grammar.array_schema import merge_arrays
 from inference.grammar.conjunctions import merge_numbers, merge_texts
 from inference.grammar.disjoint import are_disjoint
 from inference.grammar.errors import GrammarError, GrammarTooComplex, UnsatisfiableSchema, UnsupportedKeyword
+from inference.grammar.negation import contrary_of
 from inference.grammar.nodes import NULL, TRUTHS, Impossible, Items, Literals, Node, OneOf
 from inference.grammar.object_schema import merge_objects
 from inference.grammar.places import Conjunction, Part, Place
@@ -113,8 +114,6 @@ class SchemaReader:
             message = f"must be a JSON schema (an object, true or false), got {schema!r:.60}."
             raise GrammarError(path, message, keyword=keywords.last_keyword(path))
         self._note(schema, path)
-        if "not" in schema and (schema["not"] is True or schema["not"] == {}):
-            return Impossible(path, "not", "excludes every value")
         own = self._own_part(schema, path, alone)
         factors: list[_Alternatives] = [[(Part(own, path, level),) if _constrains(schema) else ()]]
         alone = alone and len(schema.keys() & (keywords.ENFORCED | keywords.NOT_ENFORCED) - _DEFINING) == 1
@@ -128,6 +127,8 @@ class SchemaReader:
                 factors.append(self._options(schema, word, place, seen, alone))
         for dependent in keywords.dependents(schema, path):
             factors.append(self._depending(dependent, level, seen))
+        if "not" in schema:
+            factors.append(self._excluding(schema["not"], place, seen))
         return _product(factors, path)
 
     def _options(
@@ -141,6 +142,16 @@ class SchemaReader:
         if found:
             return found
         return Impossible(place.path, word, "has no option that a value could fit" if read else "lists no option")
+
+    def _excluding(self, excluded: object, place: Place, seen: frozenset[str]) -> _Alternatives:
+        contrary = contrary_of(excluded, f"{place.path}.not")
+        if contrary is False:
+            return Impossible(place.path, "not", "excludes every value")
+        if contrary is None:
+            return [()]
+        if isinstance(contrary, Mapping):
+            self.made(contrary)
+        return self._alternatives(Place(contrary, f"{place.path}.not", place.level), seen, False)
 
     def _own_part(self, schema: Mapping[str, Any], path: str, alone: bool) -> Mapping[str, Any]:
         """Without `unevaluatedProperties` where other schemas, which it does not see, hold for the value too."""
@@ -162,7 +173,7 @@ class SchemaReader:
         places = [Place(schema, path, level) for schema in (present, dependent.schema)]
         branches = _product([self._alternatives(place, seen, False) for place in places], path)
         assert not isinstance(without, Impossible)
-        return without if isinstance(branches, Impossible) else [*without, *branches]
+        return without if isinstance(branches, Impossible) else [*branches, *without]
 
     def _referenced(
         self, reference: object, path: str, level: int, seen: frozenset[str], alone: bool
@@ -182,7 +193,7 @@ class SchemaReader:
         for keyword in schema:
             if keyword in keywords.REFUSED:
                 raise UnsupportedKeyword(path, keyword, "is not supported. Use $ref.")
-            if keyword in keywords.NOT_ENFORCED and not (keyword == "uniqueItems" and schema[keyword] is False):
+            if keyword in keywords.NOT_ENFORCED and not _says_nothing(keyword, schema):
                 self.not_enforced[f"{path}.{keyword}"] = None
 
     def _conjunction(self, parts: Conjunction, depth: int) -> Node | Impossible:
@@ -258,6 +269,17 @@ def _one_of(found: Sequence[Node | Impossible]) -> Node | Impossible:
     if not nodes:
         return found[0]
     return nodes[0] if len(nodes) == 1 else OneOf(tuple(nodes))
+
+
+def _says_nothing(keyword: str, schema: Mapping[str, Any]) -> bool:
+    """Is the keyword of no consequence here?"""
+    if keyword == "uniqueItems":
+        return schema[keyword] is False
+    if keyword in ("then", "else"):
+        return "if" not in schema
+    if keyword == "if":
+        return schema.keys().isdisjoint(("then", "else"))
+    return keyword in ("minContains", "maxContains") and "contains" not in schema
 
 
 def _constrains(schema: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from inference.grammar.nodes import (
 from inference.grammar.notations import KeySpelling, Notation, Quotes
 from inference.grammar.numbers import number_expression
 from inference.grammar.policy import Bounds
-from inference.grammar.spelled_patterns import bounded_pattern, num_endless, spelled_pattern
+from inference.grammar.spelled_patterns import Spelling, bounded_pattern, num_endless, spelled_pattern
 from inference.grammar.text_patterns import FORMATS, whole_pattern
 from inference.grammar.text_sets import text_set
 
@@ -84,18 +84,26 @@ class ValueWriter:
         whole = [*map(whole_pattern, node.patterns), *(FORMATS[name] for name in node.formats)]
         if not whole and not (quotes.rest and node.is_bounded_by_schema):
             return self._delimited(quotes, regex(f"{spelling.char}{{{low},{high}}}{quotes.rest}"), low == 0)
-        bounded = f"{spelling.char if spelling.escapes else spelling.plain}{{{low},{high}}}"
-        choices = [[bounded, *(spelled_pattern(one, spelling) if spelling.escapes else one for one in whole)]]
-        if len(whole) == 1 and spelling.escapes and not node.is_bounded_by_schema:
-            # With the bound inside, masks cost a fifth; but where several parts count at once, ten times as much.
-            inside = [spelled_pattern(bounded_pattern(whole[0], high), spelling)]
-            choices.insert(0 if num_endless(whole[0]) < 2 else 1, inside)
-        parts = next((parts for parts in choices if not text_set(*parts).fault), None)
+        parts = self._bounded_parts(node, whole, spelling)
         if parts is None:
-            raise _too_much(node, text_set(*choices[0]).fault)
-        if text_set(*parts).is_empty:
             return None
         return self._delimited(quotes, "(" + " & ".join(regex(f"(?s:{part})") for part in parts) + ")", low == 0)
+
+    def _bounded_parts(self, node: Text, whole: Sequence[str], spelling: Spelling) -> list[str] | None:
+        """Expressions that a spelled text matches all; None where none does. `whole`: what its characters match."""
+        low, high = node.min_chars, node.max_chars
+        inside: list[str] = []
+        if len(whole) == 1 and spelling.escapes and not node.is_bounded_by_schema:
+            inside = [spelled_pattern(bounded_pattern(whole[0], high), spelling)]
+            if num_endless(whole[0]) < 2:
+                # Masks cost a fifth of what they do with the bound beside it; where several parts count, the tenfold.
+                return inside
+        bounded = f"{spelling.char if spelling.escapes else spelling.plain}{{{low},{high}}}"
+        parts = [bounded, *(spelled_pattern(one, spelling) if spelling.escapes else one for one in whole)]
+        texts = text_set(*parts)
+        if texts.fault and not inside:
+            raise _too_much(node, texts.fault)
+        return None if texts.is_empty else inside if texts.fault else parts
 
     def _delimited(self, quotes: Quotes, inner: str, may_be_empty: bool) -> str:
         if not self._writer.has_special(quotes.opens):

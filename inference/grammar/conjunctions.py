@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 
@@ -18,6 +18,7 @@ from inference.grammar.text_sets import text_set
 # The lexer counts remainders: a state each, and so long to build. Powers of ten are read off the last digits.
 _MAX_STEP_STATES = 100_000
 _MAX_STEP = 10**9
+_ROOM = 4_096
 _MAX_STEP_DIGITS = 15
 # The library reckons in doubles.
 _MAX_STEPPED = Decimal(2**53)
@@ -41,6 +42,8 @@ def merge_texts(parts: Sequence[Part], reader: Reader) -> Text | Impossible:
         return fault
     min_chars = low.value if low else 0
     max_chars = high.value if high else max(reader.bounds.string_chars, min_chars)
+    if not high and max_chars < _ROOM and text_set(*_expressions(patterns, formats), f".{{0,{max_chars}}}").is_empty:
+        max_chars = _ROOM  # a bound of our own makes nothing impossible
     return Text(min_chars, max_chars, tuple(patterns), tuple(formats), bool(low or high))
 
 
@@ -63,13 +66,17 @@ def key_matches(pattern: str, text: str) -> bool:
     return text in text_set(whole_pattern(pattern))
 
 
+def _expressions(patterns: Iterable[str], formats: Iterable[str]) -> list[str]:
+    return [*map(whole_pattern, patterns), *(FORMATS[form] for form in formats)]
+
+
 def _text_fault(
     patterns: dict[str, str], formats: dict[str, str], low: Found[int] | None, high: Found[int] | None
 ) -> Impossible | None:
     """That no string has all of it: a keyword and what it contradicts."""
     if not patterns and not formats:
         return None
-    expressions = [*map(whole_pattern, patterns), *(FORMATS[form] for form in formats)]
+    expressions = _expressions(patterns, formats)
     if low or high:
         expressions.append(f".{{{low.value if low else 0},{high.value if high else ''}}}")
     if not text_set(*expressions).is_empty:

@@ -1,6 +1,7 @@
 """Patterns are of texts, and grammars are of how a notation spells them: both must say the same of every text."""
 
 import json
+import random
 import re
 import warnings
 
@@ -9,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.grammar.notations import PYTHON, json_notation
-from inference.grammar.policy import Bounds
+from inference.grammar.policy import Bounds, Tool
 from inference.grammar.spelled_patterns import bounded_pattern, num_endless, spelled_pattern
 from inference.grammar.text_patterns import whole_pattern
 from inference.grammar.text_sets import text_set
-from tests.testkit.grammar_kit import takes_value
+from stream_parser.dialects import DIALECTS
+from tests.testkit.grammar_kit import random_walk, takes_value
+from tests.testkit.grammar_walks import source_for
 
 PATTERNS = [
     '^[^"]*$', '^"[^"]*"$', r"^[^\\]*$", r"^\\$", r'^[^"\\]+$', "^.*$", "^.$", r"^\S+$", r"\S", r"\s", r"^[\s\S]{2}$",
@@ -73,3 +76,10 @@ def test_a_string_of_a_pattern_ends_at_the_bound_of_strings(pattern: str) -> Non
     schema = {"type": "string", "pattern": pattern}
     assert takes_value(schema, text)
     assert not takes_value(schema, text, Bounds(string_chars=5))
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "gemma4", "pythonic"])
+def test_a_bound_of_our_own_makes_no_format_impossible(name: str) -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "string", "format": "uuid"}}, "required": ["id"]}
+    source = source_for(DIALECTS[name], (Tool("f", schema),), Bounds(string_chars=20))
+    assert "f" in random_walk(source, random.Random(1))

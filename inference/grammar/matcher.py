@@ -20,8 +20,8 @@ from inference.grammar.source import Trigger
 from inference.grammar.vocabulary import NOT_PLAIN
 
 MaskRow = npt.NDArray[np.int32]
-# With room for so many characters, most tokens of text fit.
-_ROOM_TO_SKIP = 4
+# With room for so many characters, most tokens of text fit: to draw one again costs two steps.
+_ROOM_TO_SKIP = 6
 
 
 class Outside(Enum):

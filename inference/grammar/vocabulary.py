@@ -28,6 +28,7 @@ _SLICES = [
 _PLAIN = re.compile(rb"[A-Za-z0-9 _.,;:!?()'/+*=%$#@&~^\x80-\xff-]+")
 NOT_PLAIN = 1 << 20
 _NUM_PROBES = 32
+_SHORT = 16
 
 
 class Vocabulary:
@@ -52,14 +53,16 @@ class Vocabulary:
         self._probes, self._rulers = self._choose_probes()
 
     def _choose_probes(self) -> tuple[npt.NDArray[np.int64], list[tuple[int, int]]]:
-        """Tokens that tell free text from anything else, and (characters, token) of long ones, longest first."""
+        """Tokens of one character that tell free text from anything else, and rulers: (characters, token), a token of
+        each length up to _SHORT and of some beyond, longest first."""
         plain = [token_id for token_id in self._sorted_ids if self.plain_chars[token_id] < NOT_PLAIN]
-        probes = np.array(plain[:: max(1, len(plain) // _NUM_PROBES)], dtype=np.int64)
+        single = [token_id for token_id in plain if self.plain_chars[token_id] == 1]
+        probes = np.array(single[:: max(1, len(single) // _NUM_PROBES)], dtype=np.int64)
         rulers: dict[int, tuple[int, int]] = {}
         for token_id in sorted(plain, key=self.plain_chars.__getitem__, reverse=True):
             size = self.plain_chars[token_id]
-            rulers.setdefault(size // 8, (size, token_id))
-        return probes, [ruler for ruler in rulers.values() if ruler[0] >= 8]
+            rulers.setdefault(size if size <= _SHORT else size // 8 * 8 + _SHORT, (size, token_id))
+        return probes, list(rulers.values())
 
     @property
     def most_room(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-_MAX_MASK_THREADS = 8
+_MAX_MASK_THREADS = 16
 
 
 def num_mask_threads() -> int:

@@ -11,8 +11,8 @@ from inference.processors import num_mask_threads
 from tests.testkit.grammar_kit import schema_source, vocabulary
 
 
-@pytest.mark.parametrize(("num_processors", "expected"), [(None, 1), (1, 1), (2, 1), (4, 2), (10, 8), (64, 8)])
-def test_two_processors_are_left_and_eight_are_enough(
+@pytest.mark.parametrize(("num_processors", "expected"), [(None, 1), (1, 1), (2, 1), (4, 2), (10, 8), (64, 16)])
+def test_two_processors_are_left_and_sixteen_are_enough(
     num_processors: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: num_processors)

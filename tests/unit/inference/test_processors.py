@@ -19,13 +19,6 @@ def test_two_processors_are_left_and_sixteen_are_enough(
     assert num_mask_threads() == expected
 
 
-def test_on_a_large_machine_there_are_no_more_than_rows_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    on_large = num_mask_threads()
-    monkeypatch.setattr(os, "cpu_count", lambda: 256)
-    assert num_mask_threads() == on_large < 62
-
-
 def test_a_grammar_has_as_many_replicas_as_masks_have_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 5)
     own, source = GrammarCompiler(vocabulary()), schema_source({"type": "string"})

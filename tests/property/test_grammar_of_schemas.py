@@ -17,7 +17,7 @@ from inference.grammar.validation import Undecided, Validator
 from tests.testkit.grammar_kit import SMALL_BOUNDS, compiler, random_walk, schema_source
 from tests.testkit.random_schemas import random_schema
 
-NUM_SEEDS = 60
+NUM_SEEDS = 40
 NUM_SCHEMAS = 6  # of each seed
 
 

@@ -1,7 +1,7 @@
 import re
 from decimal import Decimal
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.grammar.decimal_ranges import decimal_range, integer_range
@@ -10,6 +10,7 @@ TEXT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]{1,3})?")
 scaled = st.integers(-130_000, 130_000) | st.integers(-1500, 1500) | st.integers(-12, 12)
 
 
+@settings(deadline=None)
 @given(low=scaled, high=scaled, near=st.integers(-3, 3) | st.integers(-200, 200), drop=st.integers(0, 3))
 def test_a_number_matches_if_and_only_if_it_lies_between_the_bounds(low, high, near, drop):
     low, high = sorted((low, high))
@@ -21,6 +22,7 @@ def test_a_number_matches_if_and_only_if_it_lies_between_the_bounds(low, high, n
         assert bool(expression.fullmatch(spelled)) == (low <= number <= high), (low, high, spelled)
 
 
+@settings(deadline=None)
 @given(low=scaled, high=scaled)
 def test_every_match_is_a_number_as_json_spells_it(low, high):
     low, high = sorted((low, high))
@@ -29,6 +31,7 @@ def test_every_match_is_a_number_as_json_spells_it(low, high):
         assert not expression.fullmatch(text), text
 
 
+@settings(deadline=None)
 @given(low=scaled, high=scaled, near=st.integers(-3, 3) | st.integers(-20_000, 20_000))
 def test_an_integer_matches_if_and_only_if_it_lies_between_the_bounds(low, high, near):
     low, high = sorted((low, high))

@@ -1,6 +1,6 @@
 """Sources to matchers for one model's vocabulary, by llguidance (ADR 0006). The only modules that know the library
-are this one, `compiled_source`, `matcher`, `masks`, `vocabulary`, and the two that borrow its regex and GBNF
-translations.
+are this one, `compiled_source`, `matcher`, `masks`, `vocabulary`, `text_sets`, and the two that borrow its regex and
+GBNF translations.
 
 Compiling releases the GIL and is bounded by the library's limits; compiled grammars are kept, the least used go first.
 One that many rows use at once is compiled several times, since the copies of one compiled grammar wait for each other.

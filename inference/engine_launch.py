@@ -23,7 +23,10 @@ class EngineProcess:
 
     def __init__(self, device: Device) -> None:
         command = [sys.executable, "-m", "inference.read_ahead", device]
-        self._reader = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # What it could say is of no use to anybody, and who reads our output need not wait for its end.
+        self._reader = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self.connection, theirs = socket.socketpair()
         arguments = (str(theirs.fileno()), device, str(time.monotonic()))
         with theirs:

@@ -7,7 +7,6 @@ for, in JavaScript's syntax.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 
 from llguidance import regex_to_lark
@@ -62,7 +61,7 @@ _MAX_PATTERN = 4096
 _ANY_CHAR = r"[\s\S]"
 _NO_LINE_BREAK = r"[^\n]"  # U+2028 and its like beside a complement cost the lexer more than a mask may take
 _PARTS = re.compile(r"\\.|\[\^?(?:\\.|[^\]\\])*\]|\.", re.DOTALL)
-_SET_OPERATORS = re.compile(r"(?<!\\)(?:\[|&(?=&)|~(?=~))")
+_SET_OPERATORS = re.compile(r"(?<!\\)(?:\[|([-&~|])(?=\1))")
 
 
 def pattern_fault(pattern: str) -> str:
@@ -76,9 +75,8 @@ def pattern_fault(pattern: str) -> str:
     if _inner_anchor(without_classes):
         return "has an anchor inside; ^ and $ may stand only at the ends of an alternative"
     try:
-        with warnings.catch_warnings(action="ignore"):
-            # Of "[[a]" Python says that its meaning may change one day; it is nothing to us.
-            re.compile(pattern.replace("(?<", "(?P<"))
+        # Python warns of such classes, since it may one day read them as Rust does.
+        re.compile(_PARTS.sub(_plain_class, pattern).replace("(?<", "(?P<"))
     except re.error:
         # JavaScript knows \p{…} and \u{…}, Python does not; the lexer will say.
         return "" if re.search(r"\\[pPuc]", pattern) else "is no regular expression"
@@ -118,10 +116,12 @@ def _rust(pattern: str) -> str:
 
 
 def _rust_part(found: re.Match[str]) -> str:
-    """In Rust a class may hold others, and be an intersection."""
+    return _NO_LINE_BREAK if found[0] == "." else _plain_class(found)
+
+
+def _plain_class(found: re.Match[str]) -> str:
+    """A class of characters alone: in Rust it may hold other classes, and be an intersection."""
     text = found[0]
-    if text == ".":
-        return _NO_LINE_BREAK
     if not text.startswith("[") or text == _ANY_CHAR:
         return text
     return "[" + _SET_OPERATORS.sub(r"\\\g<0>", text[1:-1]) + "]"

@@ -224,7 +224,7 @@ class Scheduler:
         return track != DECODES and self._tracks.runs(sequence, track)
 
     def _plan_decodes_of(self, draft: StepDraft, decoding: list[Sequence]) -> None:
-        guess_tokens_left = max(0, self._limits.bounds.few_stepped - len(decoding))
+        guess_tokens_left = self._limits.bounds.room_beside(len(decoding))
         for sequence in decoding:
             if draft.tokens_left == 0:
                 break
@@ -244,7 +244,9 @@ class Scheduler:
 
     def _is_drawn_by_host(self, sequence: Sequence) -> bool:
         draws_apart = self._limits.bounds.masks_may_be_late
-        return draws_apart and not is_simple(sequence.params, len(sequence.end_token_ids))
+        return draws_apart and not is_simple(
+            sequence.params, len(sequence.end_token_ids), is_constrained=sequence.matcher is not None
+        )
 
     def _verify(self, draft: StepDraft, sequence: Sequence, guess: tuple[int, ...]) -> bool:
         """Compute a guess behind the last known token, if there is room; the tokens after each are drawn."""
@@ -270,14 +272,18 @@ class Scheduler:
         return sequence.is_behind_its_prompt and self._is_short(sequence, sequence.num_to_compute)
 
     def _plan_runs(self, draft: StepDraft) -> None:
-        room = self._limits.bounds.run_tokens_beside(len(draft.sequences), draft.num_tokens)
-        for sequence in list(self._running):
-            count = min(sequence.num_to_compute, draft.tokens_left, room)
-            if count <= 0 or not self._has_run(sequence) or self._prefills(sequence):
+        waiting = [sequence for sequence in self._running if self._has_run(sequence) and not self._prefills(sequence)]
+        num_rows = len(draft.sequences) + len(waiting)
+        # Each run takes a token of its own, as a decode does, and of the room beside them what it can use.
+        room = self._limits.bounds.room_beside(num_rows) - (draft.num_tokens - len(draft.sequences))
+        for sequence in waiting:
+            count = min(sequence.num_to_compute, draft.tokens_left, 1 + max(room, 0))
+            # The check of `row` skips a sequence that an earlier one of this loop has preempted.
+            if count == 0 or sequence.row is None:
                 continue
             if self._make_room(draft, sequence, sequence.num_planned + count):
                 self._schedule(draft, sequence, count)
-                room -= count
+                room -= count - 1
 
     def _plan_running_prefills(self, draft: StepDraft) -> None:
         others_decode = any(sequence.is_decoding for sequence in self._running)

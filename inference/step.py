@@ -18,8 +18,11 @@ LATE = -1
 MAX_ENDS = 8
 
 
-def is_simple(params: SamplingParams, num_ends: int) -> bool:
-    """Does a device's sampling kernel do all that is asked for? Else the host draws, by operations on the device."""
+def is_simple(params: SamplingParams, num_ends: int, *, is_constrained: bool) -> bool:
+    """Do a device's sampling kernels do all that is asked for? Else the host draws, by operations on the device."""
+    if params.has_filters:
+        # They come before masks and early end tokens there, and behind both by rights.
+        return params.is_plain and params.min_tokens == 0 and not is_constrained
     return params.is_plain and (params.min_tokens == 0 or num_ends <= MAX_ENDS)
 
 
@@ -28,23 +31,23 @@ class StepBounds:
     """What a runner's steps can hold, and how it runs them.
 
     prefills_apart: a plan holds decodes and runs, or prefill chunks, and the two kinds run at the same time.
-    max_stepped: tokens of a step that holds decodes and runs; few_stepped: as many are computed alike, bit for bit, so
-    runs do not make a step of fewer decodes larger. longest_run: tokens of a known run that are computed one by one;
-    run_keys: and so many keys may they read, each token for itself. Longer ones are read as prompts are.
+    sizes: ascending; steps of decodes and runs take equally long up to each of these numbers of tokens, so runs fill a
+    step up to the next one, but make nobody wait for a longer step. longest_run: tokens of a known run that are
+    computed one by one; run_keys: and so many keys may they read, each token for itself. Longer ones are read as
+    prompts are.
     masks_may_be_late: a constrained row whose mask has not come samples nothing (LATE) instead of holding up the step.
     """
 
     prefills_apart: bool = False
-    max_stepped: int = 1 << 30
-    few_stepped: int = 1 << 30
+    sizes: tuple[int, ...] = (1 << 30,)
     longest_run: int = 32
     run_keys: int = 1 << 30
     masks_may_be_late: bool = False
 
-    def run_tokens_beside(self, num_rows: int, num_tokens: int) -> int:
-        """Room for runs in a step of so many rows and tokens. All rows are no more than max_stepped, so that a run
-        finds room for one token at last."""
-        return (self.few_stepped if num_rows < self.few_stepped else self.max_stepped) - num_tokens
+    def room_beside(self, num_rows: int) -> int:
+        """Tokens of runs that fit a step beside one token of each of so many rows. Rows are never more than the last
+        size."""
+        return next(size for size in self.sizes if size >= num_rows) - num_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,12 @@ class SamplingParams:
 
     @property
     def is_plain(self) -> bool:
-        """The untouched logits, at most divided by the temperature, are drawn from, but for early end tokens."""
-        restricts = self.temperature != 0 and (self.top_k != 0 or self.top_p != 1 or self.min_p != 0)
-        return not (restricts or self.logit_bias or self.has_penalties or self.logprobs is not None)
+        """The logits, at most divided by the temperature, are drawn from, but for filters and early end tokens."""
+        return not (self.logit_bias or self.has_penalties or self.logprobs is not None)
+
+    @property
+    def has_filters(self) -> bool:
+        return self.temperature != 0 and (self.top_k != 0 or self.top_p != 1 or self.min_p != 0)
 
     @property
     def has_penalties(self) -> bool:

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from inference.runner.kernels.rows import scatter
-from inference.runner.kernels.sampling import SampledRows
+from inference.runner.kernels.sampling import BY_HOST, FILTERED, PLAIN, SampledRows
 from inference.runner.request_rows import RowSampling
-from inference.step import MAX_ENDS, StepPlan
+from inference.step import MAX_ENDS, ScheduledRow, StepPlan
 
 _INT64_WORDS = 2
 
@@ -23,7 +23,7 @@ class CudaRows:
     """Views into one int32 arena, `max_rows` rows and one spare that padding may use.
 
     token_ids: [rows, stride]; block_table: [rows, max_blocks]; lengths: [rows], tokens in the cache; sampled: these,
-    and how each row samples.
+    and how each row samples; unfiltered: [rows], 0 where kernels.filters is wanted.
     """
 
     def __init__(self, max_rows: int, max_model_len: int, block_size: int, device: torch.device) -> None:
@@ -32,7 +32,7 @@ class CudaRows:
         self._num_blocks = -(-max_model_len // block_size) + 1
         sizes = [
             rows * self._stride, rows * self._num_blocks, rows, rows, rows, rows * _INT64_WORDS, rows, rows,
-            rows * MAX_ENDS,
+            rows * MAX_ENDS, rows, rows, rows, rows,
         ]  # fmt: skip
         starts = [0]
         for size in sizes:
@@ -44,10 +44,12 @@ class CudaRows:
         self.block_table = parts[1].view(rows, self._num_blocks)
         self.lengths = parts[2]
         self.sampled = SampledRows(
-            token_ids=self.token_ids, lengths=self.lengths, skips=parts[3], temperatures=parts[4].view(torch.float32),
+            token_ids=self.token_ids, lengths=self.lengths, kinds=parts[3], temperatures=parts[4].view(torch.float32),
             noise_keys=parts[5].view(torch.int64), mask_holders=parts[6], no_end_before=parts[7],
-            end_ids=parts[8].view(rows, MAX_ENDS),
+            end_ids=parts[8].view(rows, MAX_ENDS), top_ks=parts[9], top_ps=parts[10].view(torch.float32),
+            min_ps=parts[11].view(torch.float32),
         )  # fmt: skip
+        self.unfiltered = parts[12]
         self.sampling: list[RowSampling | None] = [None] * rows
         self.holders = [0] * rows
         self.spare_row = max_rows
@@ -55,7 +57,7 @@ class CudaRows:
     def apply(self, plan: StepPlan, lengths_of: Mapping[int, int]) -> None:
         """Stage everything that the plan changes, and these rows' lengths, and scatter it with one kernel."""
         writes: list[tuple[int, Sequence[int] | np.ndarray]] = []
-        tokens, table, lengths, skips, temperatures, keys, holders, no_end_before, ends, _ = self._starts
+        tokens, table, lengths, kinds, temperatures, keys, holders, no_end_before, ends, *filters, _ = self._starts
         for new in plan.new_rows:
             sampling = RowSampling.of(new, self.arena.device)
             self.sampling[new.row] = sampling
@@ -63,13 +65,21 @@ class CudaRows:
             writes += [
                 (tokens + new.row * self._stride, new.token_ids),
                 (lengths + new.row, (lengths_of.get(new.row, 0),)),
-                (skips + new.row, (0 if sampling.is_simple else 1,)),
-                (temperatures + new.row, np.array([new.params.temperature], np.float32).view(np.int32)),
+                (kinds + new.row, (_kind_of(sampling),)),
+                (temperatures + new.row, _float_word(new.params.temperature)),
                 (keys + new.row * _INT64_WORDS, np.array([new.noise_key], np.int64).view(np.int32)),
                 (holders + new.row, (new.mask_holder,)),
                 (no_end_before + new.row, (new.no_end_before if new.params.min_tokens else 0,)),
                 (ends + new.row * MAX_ENDS, (*new.end_token_ids, *[-1] * MAX_ENDS)[:MAX_ENDS]),
             ]
+            if sampling.is_filtered:
+                params = new.params
+                values: list[Sequence[int] | np.ndarray] = [
+                    (params.top_k,), _float_word(params.top_p), _float_word(params.min_p)
+                ]  # fmt: skip
+                for column, value in zip(filters, values, strict=False):
+                    writes.append((column + new.row, value))
+            writes.append((filters[-1] + new.row, (0 if sampling.is_filtered else 1,)))
         entered = {new.row for new in plan.new_rows}
         writes += [(lengths + row, (length,)) for row, length in lengths_of.items() if row not in entered]
         for known in plan.token_writes:
@@ -78,6 +88,10 @@ class CudaRows:
             writes.append((table + write.row * self._num_blocks + write.start, write.block_ids))
         if writes:
             self._scatter(writes)
+
+    def any_filtered(self, rows: Sequence[ScheduledRow]) -> bool:
+        found = (self.sampling[row.row] for row in rows if row.samples)
+        return any(sampling is not None and sampling.is_filtered for sampling in found)
 
     def _scatter(self, writes: list[tuple[int, Sequence[int] | np.ndarray]]) -> None:
         header = np.empty((len(writes), 3), np.int32)
@@ -89,6 +103,15 @@ class CudaRows:
             source += len(values)
         staged = to_device(np.concatenate([header.ravel(), *data]), self.arena.device)
         scatter(self.arena, staged, len(writes))
+
+
+def _kind_of(sampling: RowSampling) -> int:
+    kind = BY_HOST if not sampling.is_simple else FILTERED if sampling.is_filtered else PLAIN
+    return int(kind.value)
+
+
+def _float_word(value: float) -> np.ndarray:
+    return np.array([value], np.float32).view(np.int32)
 
 
 def to_device(values: np.ndarray, device: torch.device) -> torch.Tensor:

@@ -30,6 +30,8 @@ from inference.types import TokenLogprobs
 # Short runs of known tokens go along with the decoding rows, an entry a token. Each entry reads all keys before it, so
 # that far into a sequence a prefill is cheaper.
 _LONGEST_RUN, _RUN_KEYS = 16, 32_768
+# Up to each of these numbers of rows the products of a step take equally long.
+_SIZES = (16, MAX_ROWS)
 
 HostLogprobs = tuple[torch.Tensor, torch.Tensor] | None
 
@@ -63,8 +65,8 @@ class CudaRunner:
 
     def __init__(self, model: StepModel, pool: KVPool, *, max_rows: int, max_model_len: int) -> None:
         self.bounds = StepBounds(
-            prefills_apart=True, max_stepped=max_rows, few_stepped=min(MAX_ROWS, max_rows), longest_run=_LONGEST_RUN,
-            run_keys=_RUN_KEYS, masks_may_be_late=True,
+            prefills_apart=True, sizes=(*(size for size in _SIZES if size < max_rows), max_rows),
+            longest_run=_LONGEST_RUN, run_keys=_RUN_KEYS, masks_may_be_late=True,
         )  # fmt: skip
         self._pool, self._device = pool, model.embedding.device
         self.rows = CudaRows(max_rows, max_model_len, pool.layout.block_size, self._device)

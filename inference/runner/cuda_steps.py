@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from inference.paged_kv.pool import KVPool
+from inference.runner.cuda_draws import Draws
 from inference.runner.cuda_inputs import PackedInputs, PackedShape
 from inference.runner.cuda_model import PackedTokens
 from inference.runner.cuda_rows import CudaRows, to_device
@@ -23,7 +24,7 @@ from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.linear import MAX_ROWS
 from inference.runner.kernels.rows import DECODES_ONE, DRAWS, IS_LAST, TURN, gather_rows
-from inference.runner.kernels.sampling import DECODE_SPINS, PREFILL_SPINS, Sampling
+from inference.runner.kernels.sampling import DECODE_SPINS, PREFILL_SPINS
 from inference.runner.step_model import StepModel
 from inference.step import ScheduledRow
 
@@ -58,9 +59,7 @@ class DecodeSteps:
         self.stream = torch.cuda.Stream(device, priority=-1)
         self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
         self._scratch = model.scratch(max_rows, rows.block_table)
-        self._sampling = Sampling(
-            rows.sampled, masks, model.num_outputs, max_batch=max_rows, spare_row=rows.spare_row, spins=DECODE_SPINS
-        )
+        self._draws = Draws(rows, masks, model.num_outputs, max_batch=max_rows, spins=DECODE_SPINS)
         self._row_ids = torch.full((max_rows,), rows.spare_row, dtype=torch.int32, device=device)
         self._turns = torch.full((max_rows,), DECODES_ONE, dtype=torch.int32, device=device)
         self._results = torch.zeros(max_rows, dtype=torch.int32, device=device)
@@ -78,6 +77,8 @@ class DecodeSteps:
             self._turns[:size].copy_(staged[1])
             self._entries = filled
         self._graphs[size].replay()
+        if self._rows.any_filtered(rows):
+            self._draw_filtered(size)
         samples, end = [], 0
         for row in rows:
             end += row.num_tokens
@@ -94,12 +95,16 @@ class DecodeSteps:
             model.embedding, inputs,
         )  # fmt: skip
         logits = model.decode(self._scratch, batch, self._paged)
-        self._sampling(logits, row_ids, turns, inputs.positions, self._results[:batch])
+        self._draws.plain(logits, row_ids, turns, inputs.positions, self._results[:batch])
+
+    def _draw_filtered(self, batch: int) -> None:
+        positions, logits = self._scratch.inputs.positions[:batch], self._scratch.logits[:batch]
+        self._draws.filtered(logits, self._row_ids[:batch], self._turns[:batch], positions, self._results[:batch])
 
     def kinds(self, sizes: Sequence[int]) -> list[Callable[[], object]]:
         """One pass of each kind that kernels are compiled for: up to 16 rows, up to MAX_ROWS, and beyond."""
         largest = {max(size for size in sizes if size <= most) for most in (16, MAX_ROWS, max(sizes))}
-        return [partial(self.compute, size) for size in largest]
+        return [partial(self._draw_filtered, min(sizes)), *(partial(self.compute, size) for size in largest)]
 
     def capture(self, sizes: Sequence[int], progress: Progress) -> None:
         """Largest first, so that graphs share memory. The spare row stands in for every row meanwhile."""
@@ -132,9 +137,7 @@ class PrefillSteps:
         most = max(max_rows, _PACKED_ROWS)
         self.stream = torch.cuda.Stream(device)
         self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
-        self._sampling = Sampling(
-            rows.sampled, masks, model.num_outputs, max_batch=most, spare_row=rows.spare_row, spins=PREFILL_SPINS
-        )
+        self._draws = Draws(rows, masks, model.num_outputs, max_batch=most, spins=PREFILL_SPINS)
         self._turns = torch.full((most,), DECODES_ONE, dtype=torch.int32, device=device)
         self._results = torch.zeros(most, dtype=torch.int32, device=device)
         self._graphs: dict[PackedShape, _PackedGraph] = {}
@@ -148,10 +151,12 @@ class PrefillSteps:
             logits = self._compute(inputs)
         else:
             captured = self._graphs[found]
-            self._load(captured.inputs, chunks)
+            inputs, logits = captured.inputs, captured.logits
+            self._load(inputs, chunks)
             captured.graph.replay()
-            logits = captured.logits
         sampling = [row for row in chunks if row.samples]
+        if self._rows.any_filtered(sampling):
+            self._draws.filtered(*self._drawn(inputs, logits))
         return Pass(logits, self._results, [(row, [index]) for index, row in enumerate(sampling)])
 
     def kinds(self) -> list[Callable[[], object]]:
@@ -192,11 +197,17 @@ class PrefillSteps:
         slots = (blocks * block_size + inputs.positions % block_size).to(torch.int32)
         tokens = PackedTokens(token_ids, slots, inputs.positions, inputs.tiles, inputs.sample_at.long())
         logits = self._model.prefill(tokens, self._paged)
-        num_sampled = inputs.sample_rows.shape[0]
-        if num_sampled:
-            turns, results = self._turns[:num_sampled], self._results[:num_sampled]
-            self._sampling(logits, inputs.sample_rows, turns, inputs.sample_positions, results)
+        if len(inputs.sample_rows):
+            self._draws.plain(*self._drawn(inputs, logits))
         return logits
+
+    def _drawn(
+        self, inputs: PackedInputs, logits: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What a draw needs."""
+        count = len(inputs.sample_rows)
+        rows, positions = inputs.sample_rows, inputs.sample_positions
+        return logits, rows, self._turns[:count], positions, self._results[:count]
 
 
 def _captured(run: Callable[[], object], stream: torch.cuda.Stream, pool: Any) -> torch.cuda.CUDAGraph:

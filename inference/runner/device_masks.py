@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from inference.mask_ledger import MaskJob, MasksTogether, TokenMatcher, one_by_one
@@ -22,6 +23,7 @@ from inference.processors import num_mask_threads
 logger = logging.getLogger("headrace.engine")
 
 _WAIT_S = 0.00005
+DISPATCH = True
 
 
 class DeviceMasks:
@@ -41,11 +43,14 @@ class DeviceMasks:
         self._latest: list[MaskJob | None] = [None] * max_rows
         self._locks = [threading.Lock() for _ in range(max_rows)]
         self._computing: set[int] = set()  # matchers, by their ids
+        self._batch_words = np.zeros_like(self._words)
+        self._batches: SimpleQueue[list[tuple[MaskJob, TokenMatcher]] | None] = SimpleQueue()
         self._jobs: SimpleQueue[MaskJob | None] = SimpleQueue()
         num_threads = num_threads or num_mask_threads()
         self._threads = [
             threading.Thread(target=self._work, name=f"headrace-mask-{n}", daemon=True) for n in range(num_threads)
         ]
+        self._threads.append(threading.Thread(target=self._work_on_batches, name="headrace-masks", daemon=True))
         for thread in self._threads:
             thread.start()
 
@@ -62,29 +67,49 @@ class DeviceMasks:
                 self._latest[row] = job
                 if job.matcher is None:
                     self._posted[row] = _word(job, is_open=True)
-        quick = []
+        quick: list[tuple[MaskJob, TokenMatcher]] = []
         for job in latest.values():
             # A turn that has left its row and come back may still have a mask on its way.
             while id(job.matcher) in self._computing:
                 time.sleep(_WAIT_S)
-            if job.matcher is not None and job.matcher.mask_may_take_long:
-                self._computing.add(id(job.matcher))
+            if job.matcher is None:
+                continue
+            self._computing.add(id(job.matcher))
+            if job.matcher.mask_may_take_long:
                 self._jobs.put(job)
-            elif job.matcher is not None:
+            else:
                 quick.append((job, job.matcher))
-        if quick:
+        if quick and DISPATCH:
+            self._batches.put(quick)
+        elif quick:
             self._compute_quick(quick)
+
+    def _work_on_batches(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            self._compute_quick(batch)
 
     def _compute_quick(self, quick: Sequence[tuple[MaskJob, TokenMatcher]]) -> None:
         started = time.perf_counter()
-        masked = self.together([(job.row, matcher) for job, matcher in quick], self._words)
-        for (job, _), is_masked in zip(quick, masked, strict=True):
-            self._posted[job.row] = _word(job, not is_masked)
+        # Into words of the batch's own: by the time that they are done, a row may be another's.
+        words = self._batch_words
+        try:
+            masked = self.together([(job.row, matcher) for job, matcher in quick], words)
+        except Exception:
+            masked = _given_up(len(quick))
+        for (job, matcher), is_masked in zip(quick, masked, strict=True):
+            self._finish(job, words[job.row] if is_masked else None)
+            self._computing.discard(id(matcher))
         self._count(len(quick), time.perf_counter() - started)
 
+    def settle(self) -> None:
+        """Returns when all masks that have been asked for are there."""
+        while self._computing:
+            time.sleep(_WAIT_S)
+
     def close(self) -> None:
-        for _ in self._threads:
+        for _ in self._threads[1:]:
             self._jobs.put(None)
+        self._batches.put(None)
         for thread in self._threads:
             thread.join()
 
@@ -93,29 +118,35 @@ class DeviceMasks:
             self._compute_slowly(job)
 
     def _compute_slowly(self, job: MaskJob) -> None:
-        """The mask first, then the word for it: the device takes them in that order."""
         assert job.matcher is not None
         started = time.perf_counter()
         # Not into the row's own words: by the time that it is done, the row may be another's.
         words = np.empty_like(self._words[job.row])
         try:
-            is_open = not job.matcher.mask(words)
+            is_masked = job.matcher.mask(words)
         except Exception:
-            # The row must not wait for ever; its matcher then refuses what it samples, and the turn ends with that.
-            logger.exception("a mask could not be computed")
-            is_open = True
-        finally:
-            self._computing.discard(id(job.matcher))
+            (is_masked,) = _given_up(1)
+        self._finish(job, words if is_masked else None)
+        self._computing.discard(id(job.matcher))
+        self._count(1, time.perf_counter() - started)
+
+    def _finish(self, job: MaskJob, words: npt.NDArray[np.int32] | None) -> None:
+        """The mask first, then the word for it: the device takes them in that order. None: everything may come."""
         with self._locks[job.row]:
             if self._latest[job.row] is job:
-                if not is_open:
+                if words is not None:
                     self._words[job.row] = words
-                self._posted[job.row] = _word(job, is_open)
-        self._count(1, time.perf_counter() - started)
+                self._posted[job.row] = _word(job, words is None)
 
     def _count(self, num_masks: int, seconds: float) -> None:
         self.num_computed += num_masks
         self.seconds += seconds
+
+
+def _given_up(count: int) -> list[bool]:
+    """No row must wait for ever: its matcher refuses what it samples without a mask, and the turn ends with that."""
+    logger.exception("masks could not be computed")
+    return [False] * count
 
 
 def _word(job: MaskJob, is_open: bool) -> int:

@@ -15,7 +15,8 @@ from inference.types import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """How one row samples. bias_ids, end_ids: [n] int64, biases: [n] float32, on the rows' device."""
+    """How one row samples. bias_ids, end_ids: [n] int64, biases: [n] float32, on the rows' device; is_simple: see
+    inference.step."""
 
     params: SamplingParams
     noise_key: int
@@ -24,6 +25,7 @@ class RowSampling:
     end_ids: torch.Tensor
     bias_ids: torch.Tensor
     biases: torch.Tensor
+    is_simple: bool
 
     @classmethod
     def of(cls, new: NewRow, device: torch.device | str = "cpu") -> RowSampling:
@@ -36,15 +38,17 @@ class RowSampling:
             end_ids=_on(device, torch.tensor(new.end_token_ids, dtype=torch.int64)),
             bias_ids=_on(device, torch.tensor([token_id for token_id, _ in bias], dtype=torch.int64)),
             biases=_on(device, torch.tensor([value for _, value in bias], dtype=torch.float32)),
+            is_simple=is_simple(new.params, len(new.end_token_ids), is_constrained=new.mask_holder != 0),
         )
+
+    @property
+    def is_filtered(self) -> bool:
+        """A device's kernels filter its logits, and draw from what is left."""
+        return self.is_simple and self.params.has_filters
 
     @property
     def is_plain_greedy(self) -> bool:
         return self.params.is_plain and self.params.temperature == 0 and self.params.min_tokens == 0
-
-    @property
-    def is_simple(self) -> bool:
-        return is_simple(self.params, self.end_ids.shape[0])
 
 
 class RequestRows:

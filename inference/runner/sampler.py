@@ -101,8 +101,9 @@ def _keep_nucleus(logits: torch.Tensor, top_p: float) -> torch.Tensor:
     probabilities = logits.softmax(dim=-1)
     likeliest, ids = probabilities.sort(descending=True) if logits.is_cuda else _likeliest(probabilities, top_p)
     mass_before = likeliest.cumsum(dim=-1) - likeliest
-    chosen = logits[ids].masked_fill(mass_before >= top_p, -torch.inf)
-    return torch.full_like(logits, -torch.inf).index_copy(0, ids, chosen)
+    # Of equally likely tokens all stay: which of them come first is a matter of sorting.
+    least = torch.where(mass_before < top_p, logits[ids], torch.inf).min()
+    return logits.masked_fill(logits < least, -torch.inf)
 
 
 def _likeliest(probabilities: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -81,8 +81,8 @@ def _model(args: argparse.Namespace):  # type: ignore[no-untyped-def]
     prompt = [13 * position % 30_000 + 10 for position in range(256)]
     with tempfile.TemporaryDirectory() as scratch:
         folder = write_config(args.model, Path(scratch))
-        options = {"device": "cuda", "dtype": args.dtype, "random_weights": True, "max_model_len": 2048}
-        with loaded(folder, kv_bytes=4 << 30, max_rows=4, **options) as model:
+        options = {"device": "cuda", "dtype": args.dtype, "random_weights": True, "max_model_len": 4096}
+        with loaded(folder, kv_bytes=4 << 30, max_rows=16, **options) as model:
             yield model, {"repeats": prompt, "tells": prompt}
 
 

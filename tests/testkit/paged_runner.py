@@ -106,8 +106,7 @@ class PagedRunner:
         if self.bounds.prefills_apart:
             assert plan.num_stepped == (0 if plan.track == PREFILLS else len(plan.rows)), "kinds are mixed"
             num_stepped = sum(row.num_tokens for row in plan.rows[: plan.num_stepped])
-            assert num_stepped <= self.bounds.max_stepped
-            assert num_stepped <= self.bounds.few_stepped or plan.num_stepped > self.bounds.few_stepped - 1
+            assert num_stepped <= self.bounds.sizes[-1]
         else:
             launched.wait()
         return launched

@@ -343,8 +343,10 @@ class Filters:
             SAMPLE=_SAMPLE, PIVOTS=_PIVOTS, DRAWS=DRAWS, num_warps=8,
             maxnreg=_REGISTERS,
         )  # fmt: skip
+        # At least two tiles: over an axis of one, Triton 3.6 was seen to add up wrong numbers.
+        tiles_pow2 = max(2, triton.next_power_of_2(self._num_tiles))
         _cut_kernel[(num,)](
-            *arguments, self._cutoffs, NUM_TILES=self._num_tiles, TILES_POW2=triton.next_power_of_2(self._num_tiles),
-            PIVOTS=_PIVOTS, CHUNK=self._chunk, DRAWS=DRAWS, num_warps=16,
+            *arguments, self._cutoffs, NUM_TILES=self._num_tiles, TILES_POW2=tiles_pow2, PIVOTS=_PIVOTS,
+            CHUNK=self._chunk, DRAWS=DRAWS, num_warps=16,
         )  # fmt: skip
         return self._cutoffs[:num]

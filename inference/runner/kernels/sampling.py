@@ -22,6 +22,10 @@ _TILE = 4096
 DECODE_SPINS, PREFILL_SPINS, _MOST_SPINS = 12, 4_000, 4_000_000
 
 
+# How a row's tokens are drawn: by the kernel, by it with cutoffs (kernels.filters), or by the host.
+PLAIN, FILTERED, BY_HOST = tl.constexpr(0), tl.constexpr(2), tl.constexpr(1)
+
+
 @triton.jit
 def _allowed(masks, mask_stride, posted, row, holder, position, ids, inside, SPINS: tl.constexpr):
     """Which of `ids` may stand at `position` of the row's holder, and whether the host has said so by now."""
@@ -70,11 +74,10 @@ def _noise(key, position, token_ids):
 
 @triton.jit
 def _sample_kernel(
-    logits, sample_rows, turns, positions, temperatures, noise_keys, skips, token_ids, token_stride, lengths, results,
-    best_scores, best_ids, arrivals, no_end_before, end_ids, mask_holders, masks, mask_stride, posted, vocab_size,
-    spare_row, MAX_ENDS: tl.constexpr, DRAWS: tl.constexpr, IS_LAST: tl.constexpr, LATE: tl.constexpr,
-    SPINS: tl.constexpr, NUM_TILES: tl.constexpr,
-    TILE: tl.constexpr, TILES_POW2: tl.constexpr,
+    logits, sample_rows, turns, positions, temperatures, noise_keys, kinds, token_ids, token_stride, lengths, results,
+    best_scores, best_ids, arrivals, cutoffs, no_end_before, end_ids, mask_holders, masks, mask_stride, posted,
+    vocab_size, spare_row, KIND: tl.constexpr, MAX_ENDS: tl.constexpr, DRAWS: tl.constexpr, IS_LAST: tl.constexpr,
+    LATE: tl.constexpr, SPINS: tl.constexpr, NUM_TILES: tl.constexpr, TILE: tl.constexpr, TILES_POW2: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
     tile = tl.program_id(1)
@@ -82,11 +85,13 @@ def _sample_kernel(
     position = tl.load(positions + index) + 1
     turn = tl.load(turns + index)
     moves = ((turn & IS_LAST) != 0) & (row != spare_row)
-    skips_row = tl.load(skips + row) != 0
-    if ((turn & DRAWS) != 0) & (skips_row == 0):
+    is_mine = tl.load(kinds + row) == KIND
+    if ((turn & DRAWS) != 0) & is_mine:
         ids = tile * TILE + tl.arange(0, TILE)
         inside = ids < vocab_size
         scores = tl.load(logits + index.to(tl.int64) * vocab_size + ids, mask=inside, other=-float("inf"))
+        if KIND == FILTERED:
+            scores = tl.where(scores >= tl.load(cutoffs + index), scores, -float("inf"))
         temperature = tl.load(temperatures + row)
         if temperature > 0:
             scores = scores / temperature - _noise(tl.load(noise_keys + row), position, ids)
@@ -125,16 +130,20 @@ def _sample_kernel(
 class SampledRows:
     """What the kernel reads and writes of the rows, all [max_rows, ...] int32 unless said otherwise.
 
-    token_ids: [max_rows, stride]; lengths: tokens in the cache; temperatures: float32; noise_keys: int64; skips: not 0
-    where the host draws; no_end_before: positions below it may hold none of end_ids, [max_rows, MAX_ENDS], -1 where
-    there are fewer; mask_holders: 0 where no mask is needed, see inference.mask_ledger.
+    token_ids: [max_rows, stride]; lengths: tokens in the cache; temperatures: float32; noise_keys: int64; kinds: PLAIN,
+    FILTERED or BY_HOST; top_ks (0: off), top_ps (1: off), min_ps (0: off), the last two float32: of FILTERED rows;
+    no_end_before: positions below it may hold none of end_ids, [max_rows, MAX_ENDS], -1 where there are fewer;
+    mask_holders: 0 where no mask is needed, see inference.mask_ledger.
     """
 
     token_ids: torch.Tensor
     lengths: torch.Tensor
     temperatures: torch.Tensor
     noise_keys: torch.Tensor
-    skips: torch.Tensor
+    kinds: torch.Tensor
+    top_ks: torch.Tensor
+    top_ps: torch.Tensor
+    min_ps: torch.Tensor
     no_end_before: torch.Tensor
     end_ids: torch.Tensor
     mask_holders: torch.Tensor
@@ -146,13 +155,14 @@ class SampledRows:
 
         return cls(
             zeros(count, stride), zeros(count), zeros(count, dtype=torch.float32), zeros(count, dtype=torch.int64),
-            zeros(count), zeros(count), zeros(count, MAX_ENDS) - 1, zeros(count),
+            zeros(count), zeros(count), zeros(count, dtype=torch.float32) + 1, zeros(count, dtype=torch.float32),
+            zeros(count), zeros(count, MAX_ENDS) - 1, zeros(count),
         )  # fmt: skip
 
 
 class Sampling:
-    """The kernel and its scratch. Rows whose `skips` is not 0 get no token here, only their length; the spare row,
-    which fills batches up, keeps its length.
+    """The kernel and its scratch. Plain rows get their tokens by a call, filtered ones by another, with cutoffs; the
+    others only their lengths. The spare row, which fills batches up, keeps its length.
 
     spins: how often to look for a mask; a row whose mask has not come by then keeps its length, less the token that it
     computed, and its result is LATE.
@@ -171,17 +181,19 @@ class Sampling:
 
     def __call__(
         self, logits: torch.Tensor, sample_rows: torch.Tensor, turns: torch.Tensor, positions: torch.Tensor,
-        results: torch.Tensor,
+        results: torch.Tensor, cutoffs: torch.Tensor | None = None,
     ) -> None:  # fmt: skip
         """logits: [S, vocab] float32; sample_rows: [S] int32; turns: [S] int32, see kernels.rows; positions: [S] int32,
-        where each entry's token stands; results: [S] int32, written. Grid (S, vocabulary tiles).
+        where each entry's token stands; results: [S] int32, written; cutoffs: [S] float32, for filtered rows: logits
+        below are not drawn. Grid (S, vocabulary tiles).
         """
         rows, masks = self._rows, self._masks
         _sample_kernel[(logits.shape[0], self._num_tiles)](
-            logits, sample_rows, turns, positions, rows.temperatures, rows.noise_keys, rows.skips, rows.token_ids,
+            logits, sample_rows, turns, positions, rows.temperatures, rows.noise_keys, rows.kinds, rows.token_ids,
             rows.token_ids.stride(0), rows.lengths, results, self._best_scores, self._best_ids, self._arrivals,
-            rows.no_end_before, rows.end_ids, rows.mask_holders, masks.words, masks.words.stride(0), masks.posted,
-            self._vocab_size, self._spare_row, MAX_ENDS=MAX_ENDS, DRAWS=DRAWS, IS_LAST=IS_LAST, LATE=LATE,
+            self._best_scores if cutoffs is None else cutoffs, rows.no_end_before, rows.end_ids, rows.mask_holders,
+            masks.words, masks.words.stride(0), masks.posted, self._vocab_size, self._spare_row,
+            KIND=PLAIN if cutoffs is None else FILTERED, MAX_ENDS=MAX_ENDS, DRAWS=DRAWS, IS_LAST=IS_LAST, LATE=LATE,
             SPINS=self._spins, NUM_TILES=self._num_tiles, TILE=_TILE,
             TILES_POW2=triton.next_power_of_2(self._num_tiles), num_warps=4,
         )  # fmt: skip

@@ -21,7 +21,7 @@ from tests.testkit.matchers import RandomMatcher
 from tests.testkit.paged_runner import PagedRunner, best_of, expected_output
 
 APART = StepBounds(
-    prefills_apart=True, max_stepped=8, few_stepped=5, longest_run=6, run_keys=100, masks_may_be_late=True
+    prefills_apart=True, sizes=(3, 5, 8), longest_run=6, run_keys=100, masks_may_be_late=True
 )
 
 

@@ -82,8 +82,16 @@ def test_top_k_top_p_and_min_p_keep_the_likeliest():
 
 
 def test_a_flat_distribution_needs_the_whole_vocabulary_for_its_nucleus():
-    kept = restrict(torch.zeros(1000), 0, 0.9, 0.0).isfinite().sum()
-    assert 899 <= kept <= 901
+    falling = torch.linspace(0, 1e-4, 1000)
+    kept = restrict(falling, 0, 0.9, 0.0).isfinite()
+    assert 899 <= kept.sum() <= 901
+    assert not kept[:95].any()
+
+
+def test_equally_likely_tokens_stay_together():
+    assert restrict(torch.zeros(1000), 0, 0.9, 0.0).isfinite().all()
+    logits = torch.tensor([5.0, 1.0, 1.0, 1.0, 0.0])
+    assert restrict(logits, 0, 0.97, 0.0).isfinite().tolist() == [True, True, True, True, False]
 
 
 def test_penalties_by_their_definitions():

@@ -125,3 +125,23 @@ def test_ten_thousand_random_operations_leave_the_pool_whole(model):
             engine.pool.check_integrity()
     engine.run()
     assert number > 300
+
+
+@pytest.mark.parametrize(
+    "filters", [{"top_k": 5}, {"top_p": 0.7}, {"min_p": 0.2}, {"top_k": 20, "top_p": 0.8, "temperature": 0.6}]
+)
+def test_filtered_rows_draw_what_the_host_would_draw_for_them(model, filters, monkeypatch):
+    rng = random.Random(3)
+    prompts = [_prompt(rng, 40) for _ in range(12)]
+
+    def run():
+        engine = local_engine(model)
+        for i, prompt in enumerate(prompts):
+            own = filters if i % 3 else {}
+            engine.submit(str(i), prompt, max_tokens=20, ignore_eos=True, **({"seed": i} | own))
+        engine.run()
+        return [engine.tokens(str(i)) for i in range(len(prompts))]
+
+    by_kernels = run()
+    monkeypatch.setattr("inference.runner.request_rows.is_simple", lambda *_, **__: False)
+    assert run() == by_kernels

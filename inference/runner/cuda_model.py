@@ -1,7 +1,7 @@
 """A Transformers model taken apart into what a CUDA step runs: a few kernels a layer.
 
-Layers are recognised by their parts (inference.runner.fusions). Decode runs our kernels throughout; prefill runs
-cuBLAS products between our attention kernels. Weights are shared by both.
+Of its parts (inference.runner.model_parts) what multiplies a layer's results is folded into its weights. Decode runs
+our kernels throughout; prefill runs cuBLAS products between our attention kernels. Weights are shared by both.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from inference.errors import ModelLoadError
 from inference.paged_kv.pool import KVPool
-from inference.runner.fusions import Recognised, recognise
+from inference.runner.fusions import Recognised
+from inference.runner.head_layout import HeadLayout
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, pairwise, store_heads
 from inference.runner.kernels.linear import MAX_ROWS, RowSquares, SmallLinear, gated, interleave
 from inference.runner.kernels.rows import RowInputs
 
+from inference.runner.layer_parts import Affine, Norm
+from inference.runner.model_parts import ModelParts
+from inference.runner.rotary import rotation_table
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
@@ -58,13 +61,12 @@ class DeviceLinear:
     """
 
     def __init__(
-        self, weight: torch.Tensor, *, bias: torch.Tensor | None = None,
-        norm: tuple[torch.Tensor, float] | None = None, folds: bool = True, gated: bool = False, head_dim: int = 0,
-    ) -> None:  # fmt: skip
-        norm_weight, eps = norm if norm is not None else (None, None)
-        if norm_weight is not None and folds:
-            weight = (weight.float() * norm_weight.float()).to(weight.dtype)
-            norm_weight = None
+        self, affine: Affine, *, norm: Norm | None = None, folds: bool = True, gated: bool = False, head_dim: int = 0
+    ) -> None:
+        weight, bias = affine
+        eps, norm_weight = (None, None) if norm is None else (norm.eps, norm.weight.to(weight.dtype))
+        if norm is not None and folds:
+            weight, norm_weight = (weight.float() * norm.weight.float()).to(weight.dtype), None
         self.small = SmallLinear(weight, bias=bias, eps=eps, norm_weight=norm_weight, gated=gated, head_dim=head_dim)
 
     def __call__(
@@ -92,27 +94,21 @@ class DeviceLayer:
     """One decoder layer's weights, fused, and its part of the cache."""
 
     def __init__(self, seen: Recognised, pool: KVPool, shape: HeadShape, cos_sin: torch.Tensor) -> None:
-        layer = cast(Any, seen.layer)
-        attention, mlp = layer.self_attn, layer.mlp
-        index = attention.layer_idx
-        has_norms = hasattr(attention, "q_norm")
+        parts, use = seen.parts, seen.use
+        layout = HeadLayout(parts.head_dim, use.num_rotated, shape.head_dim)
+        query_norm, key_norm = layout.norm(parts.query_norm), layout.norm(parts.key_norm)
         self.attention = LayerAttention(
-            keys=pool.keys[index], values=pool.values[index], scale=seen.scale, window=seen.window,
-            query_norm=pairwise(attention.q_norm.weight.detach(), shape.head_dim) if has_norms else None,
-            key_norm=pairwise(attention.k_norm.weight.detach(), shape.head_dim) if has_norms else None,
-            eps=attention.q_norm.variance_epsilon if has_norms else 0.0,
+            keys=pool.keys[seen.index], values=pool.values[seen.index], scale=use.scale, window=use.window,
+            query_norm=None if query_norm is None else query_norm.weight,
+            key_norm=None if key_norm is None else key_norm.weight,
+            eps=0.0 if query_norm is None else query_norm.eps, soft_cap=use.soft_cap, rotates=use.num_rotated > 0,
         )  # fmt: skip
-        weight, bias = _qkv(attention, shape.head_dim)
         self.qkv = DeviceLinear(
-            weight, bias=bias,
-            norm=_norm(layer.input_layernorm), head_dim=shape.head_dim,
-        )  # fmt: skip
-        self.out = DeviceLinear(attention.o_proj.weight.detach(), bias=_bias(attention.o_proj))
-        self.gate_up = DeviceLinear(
-            interleave(mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()),
-            bias=_interleaved_bias(mlp), norm=_norm(layer.post_attention_layernorm), gated=True,
-        )  # fmt: skip
-        self.down = DeviceLinear(mlp.down_proj.weight.detach(), bias=_bias(mlp.down_proj))
+            layout.qkv(parts.query, parts.key, parts.value), norm=parts.attention_in, head_dim=shape.head_dim
+        )
+        self.out = DeviceLinear(_scaled(layout.out(parts.out), parts.residual_multiplier))
+        self.gate_up = DeviceLinear(_interleaved(parts.gate, parts.up), norm=parts.mlp_in, gated=True)
+        self.down = DeviceLinear(_scaled(parts.down, parts.residual_multiplier))
         self._shape, self._cos_sin = shape, cos_sin
 
     def decode(self, scratch: Scratch, batch: int, paged: PagedAttention) -> None:
@@ -145,37 +141,31 @@ class DeviceLayer:
 class DeviceModel:
     """The whole model. `decode` fills scratch.logits for a batch of rows; `prefill` returns logits of chosen tokens.
 
-    cos_sin: [max_model_len, head_dim] float32, as cos_sin_table gives it.
+    cos_sin: [max_model_len, head_dim] float32, as rotation_table gives it.
     """
 
-    def __init__(self, model: nn.Module, pool: KVPool, cos_sin: torch.Tensor) -> None:
-        hf: Any = model
-        decoder, layout = hf.get_decoder(), pool.layout
-        recognised = recognise(model)
-        if not all(recognised):
-            raise ModelLoadError(
-                f"{type(model).__name__}: {recognised.count(None)} of {len(recognised)} layers do not have the parts "
-                "that the CUDA runner fuses. Serve it with --device cpu."
-            )
-        first = cast(Any, recognised[0]).layer.self_attn
-        self.shape = HeadShape(first.q_proj.out_features // layout.head_dim, layout.num_kv_heads, layout.head_dim)
-        self.embedding = hf.get_input_embeddings().weight.detach()
-        self.cos_sin = cos_sin
-        self.layers = []
-        for index, seen in enumerate(recognised):
-            assert seen is not None
-            self.layers.append(DeviceLayer(seen, pool, self.shape, cos_sin))
-            recognised[index] = None
-            decoder.layers[index] = nn.Identity()  # its separate projections are not needed any more
-        head = hf.get_output_embeddings()
-        self.head = DeviceLinear(head.weight.detach(), bias=_bias(head), norm=_norm(decoder.norm), folds=False)
+    def __init__(self, model: nn.Module, parts: ModelParts, pool: KVPool, max_model_len: int) -> None:
+        """Takes the layers out of the parts, and out of the model: their separate projections are freed one by one."""
+        decoder, layout = cast(Any, model).get_decoder(), pool.layout
+        self.shape = HeadShape(parts.layers[0].parts.num_heads, layout.num_kv_heads, layout.head_dim)
+        self.embedding, self._embedding_multiplier = parts.embedding, parts.embedding_multiplier
+        positions = torch.arange(max_model_len, device=self.embedding.device)
+        self.cos_sin = rotation_table(model, positions, layout.head_dim)
+        self.layers: list[DeviceLayer] = []
+        while parts.layers:
+            seen = parts.layers.pop(0)
+            decoder.layers[len(self.layers)] = nn.Identity()
+            self.layers.append(DeviceLayer(seen, pool, self.shape, self.cos_sin))
+        self.head = _head(parts)
         self.num_outputs = self.head.small.num_outputs
         self.intermediate_size = self.layers[0].gate_up.small.num_results
 
     def scratch(self, rows: int, block_table: torch.Tensor) -> Scratch:
         embedding, shape = self.embedding, self.shape
         return Scratch(
-            inputs=RowInputs.empty(rows, embedding, block_table, shape.head_dim),
+            inputs=RowInputs.empty(
+                rows, embedding, block_table, shape.head_dim, embedding_multiplier=self._embedding_multiplier
+            ),
             query=embedding.new_empty(rows, shape.query_width),
             attended=embedding.new_empty(rows, shape.query_width),
             activated=embedding.new_empty(rows, self.intermediate_size),
@@ -192,45 +182,32 @@ class DeviceModel:
         """Logits [S, vocab] float32 of the tokens at tokens.sample_at."""
         hidden = F.embedding(tokens.token_ids, self.embedding)
         for layer in self.layers:
+        if self._embedding_multiplier != 1:
+            hidden *= self._embedding_multiplier
             layer.prefill(hidden, tokens, paged)
         return self.head.many(hidden[tokens.sample_at]).float()
 
 
-@torch.inference_mode()
-def cos_sin_table(model: nn.Module, max_model_len: int) -> torch.Tensor:
-    """[max_model_len, head_dim] float32: cosines, then sines, of each position, as the model's own rotary has them."""
-    decoder: Any = cast(Any, model).get_decoder()
-    device = cast(Any, model).get_input_embeddings().weight.device
-    positions = torch.arange(max_model_len, device=device)[None]
-    cos, sin = decoder.rotary_emb(torch.zeros(1, 1, dtype=torch.float32, device=device), position_ids=positions)
-    half = cos.shape[-1] // 2
-    return torch.cat([cos[0, :, :half], sin[0, :, :half]], dim=-1).contiguous()
+def _head(parts: ModelParts) -> DeviceLinear:
+    """What logits are multiplied by is multiplied into the norm: the head's weight may be the embedding's too."""
+    multiplier, (weight, bias) = parts.logits_multiplier, parts.head
+    norm = Norm(_times(parts.norm.weight, multiplier), parts.norm.eps)
+    return DeviceLinear((weight, None if bias is None else _times(bias, multiplier)), norm=norm, folds=False)
 
 
-def _norm(module: Any) -> tuple[torch.Tensor, float]:
-    return module.weight.detach(), float(module.variance_epsilon)
+
+def _scaled(affine: Affine, multiplier: float) -> Affine:
+    weight, bias = affine
+    return _times(weight, multiplier), None if bias is None else _times(bias, multiplier)
 
 
-def _bias(linear: Any) -> torch.Tensor | None:
-    return None if linear.bias is None else linear.bias.detach()
+def _times(x: torch.Tensor, multiplier: float) -> torch.Tensor:
+    return x if multiplier == 1 else x * multiplier
 
-
-def _qkv(attention: Any, head_dim: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The weight and bias of one product for queries, keys and values; queries and keys pairwise."""
-    linears = (attention.q_proj, attention.k_proj, attention.v_proj)
-
-    def joined(parts: list[torch.Tensor]) -> torch.Tensor:
-        return torch.cat([pairwise(parts[0], head_dim), pairwise(parts[1], head_dim), parts[2]])
-
-    weight = joined([linear.weight.detach() for linear in linears])
-    if all(linear.bias is None for linear in linears):
+def _interleaved(gate: Affine, up: Affine) -> Affine:
+    """One projection to both, in the order that a gated SmallLinear takes."""
+    weight = interleave(gate[0], up[0])
+    if gate[1] is None and up[1] is None:
         return weight, None
-    zeros = [linear.weight.new_zeros(linear.out_features) for linear in linears]
-    biases = [linear.bias for linear in linears]
-    return weight, joined([z if bias is None else bias.detach() for z, bias in zip(zeros, biases, strict=True)])
-
-
-def _interleaved_bias(mlp: Any) -> torch.Tensor | None:
-    if mlp.gate_proj.bias is None:
-        return None
-    return interleave(mlp.gate_proj.bias.detach()[:, None], mlp.up_proj.bias.detach()[:, None]).flatten()
+    biases = [w.new_zeros(len(w)) if bias is None else bias for w, bias in (gate, up)]
+    return weight, interleave(*biases)

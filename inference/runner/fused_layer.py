@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from inference.runner.attention import AttentionBackend
+from inference.runner.head_layout import HeadLayout
 from inference.runner.input_batch import StepInputs
-from inference.runner.layer_parts import Affine, Norm, parts_of
+from inference.runner.layer_parts import Norm, parts_of, stack
 
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
 Embeddings = tuple[torch.Tensor, torch.Tensor]
@@ -42,11 +43,11 @@ class FusedLayer(nn.Module):
 
         self.attention_in, self.attention_out = parts.attention_in, parts.attention_out
         self.mlp_in, self.mlp_out = parts.mlp_in, parts.mlp_out
-        order = _interleaving(parts.head_dim, use.num_rotated)
-        self.query_norm, self.key_norm = (_reordered(norm, order) for norm in (parts.query_norm, parts.key_norm))
-        self.qkv = make_linear(*_stack([_in_order(parts.query, order), _in_order(parts.key, order), parts.value]))
+        layout = HeadLayout(parts.head_dim, use.num_rotated, parts.head_dim)
+        self.query_norm, self.key_norm = layout.norm(parts.query_norm), layout.norm(parts.key_norm)
+        self.qkv = make_linear(*layout.qkv(parts.query, parts.key, parts.value))
         self.out = make_linear(*parts.out)
-        self.gate_up = make_linear(*_stack([parts.gate, parts.up]))
+        self.gate_up = make_linear(*stack([parts.gate, parts.up]))
         self.down = make_linear(*parts.down)
         self.intermediate_size: int = parts.gate[0].shape[0]
 
@@ -55,7 +56,7 @@ class FusedLayer(nn.Module):
         paged_backend: AttentionBackend[StepInputs], **_: Any,
     ) -> torch.Tensor:
         hidden, use = hidden_states[0], self.use
-        qkv = self.qkv(_normed(hidden, self.attention_in))
+        qkv = self.qkv(normed(hidden, self.attention_in))
         query, key, value = self._heads(qkv, _rotary(paged, position_embeddings))
         attended = paged_backend(
             self.layer_idx, query, key, value, paged, scale=use.scale, window=use.window, soft_cap=use.soft_cap
@@ -63,13 +64,13 @@ class FusedLayer(nn.Module):
         attended = self.out(attended.reshape(hidden.shape[0], -1))
         hidden = hidden + self._residual(attended, self.attention_out)
 
-        gate_up = self.gate_up(_normed(hidden, self.mlp_in))
+        gate_up = self.gate_up(normed(hidden, self.mlp_in))
         gate, up = gate_up[:, : self.intermediate_size], gate_up[:, self.intermediate_size :]
         hidden += self._residual(self.down(self.activation(gate) * up), self.mlp_out)
         return hidden[None]
 
     def _residual(self, x: torch.Tensor, norm: Norm | None) -> torch.Tensor:
-        x = _normed(x, norm)
+        x = normed(x, norm)
         return x if self.residual_multiplier == 1 else x * self.residual_multiplier
 
     def _heads(self, qkv: torch.Tensor, rotary: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -99,7 +100,7 @@ def _rotary(step: StepInputs, embeddings: Embeddings) -> torch.Tensor:
     return rotations
 
 
-def _normed(x: torch.Tensor, norm: Norm | None) -> torch.Tensor:
+def normed(x: torch.Tensor, norm: Norm | None) -> torch.Tensor:
     """RMSNorm, written out: F.rms_norm on a CPU takes several times as long for the few rows of a decode step."""
     if norm is None:
         return x
@@ -113,32 +114,5 @@ def _normed(x: torch.Tensor, norm: Norm | None) -> torch.Tensor:
 def _norm_heads(heads: torch.Tensor, norm: Norm) -> torch.Tensor:
     """heads: [num_tokens, num_heads, head_dim]; each is normed by itself, or all of a token together."""
     if len(norm.weight) == heads.shape[-1]:
-        return _normed(heads, norm)
-    return _normed(heads.flatten(1), norm).view(heads.shape)
-
-
-def _interleaving(head_dim: int, num_rotated: int) -> torch.Tensor:
-    """The order that brings dimension i of the first half of what is rotated beside dimension i of its second half."""
-    half = num_rotated // 2
-    pairs = torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).flatten()
-    return torch.cat([pairs, torch.arange(num_rotated, head_dim)])
-
-
-def _reordered(norm: Norm | None, order: torch.Tensor) -> Norm | None:
-    if norm is None:
-        return None
-    return Norm(norm.weight.view(-1, len(order))[:, order].flatten(), norm.eps)
-
-
-def _in_order(affine: Affine, order: torch.Tensor) -> Affine:
-    """A query or key projection whose heads come out in that order; scores do not change by it."""
-    weight, bias = affine
-    weight = weight.view(-1, len(order), weight.shape[1])[:, order].reshape_as(weight)
-    return weight, None if bias is None else bias.view(-1, len(order))[:, order].reshape_as(bias)
-
-
-def _stack(parts: list[Affine]) -> Affine:
-    weight = torch.cat([weight for weight, _ in parts])
-    if all(bias is None for _, bias in parts):
-        return weight, None
-    return weight, torch.cat([bias if bias is not None else torch.zeros(w.shape[0]).to(w) for w, bias in parts])
+        return normed(heads, norm)
+    return normed(heads.flatten(1), norm).view(heads.shape)

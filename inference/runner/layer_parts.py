@@ -75,12 +75,6 @@ def children_of(module: nn.Module) -> dict[str, nn.Module]:
     return {name: child for name, child in module.named_children() if not isinstance(child, nn.Dropout)}
 
 
-def is_plain_norm(module: Any) -> bool:
-    """Multiplies by its weight as it is, and names its epsilon as Llama does."""
-    named = hasattr(module, "weight") and hasattr(module, "variance_epsilon")
-    return named and torch.equal(norm_of(module).weight, module.weight)
-
-
 def is_silu(activation: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     sample = torch.linspace(-4, 4, 33)
     return torch.allclose(activation(sample), F.silu(sample), atol=1e-6)
@@ -99,6 +93,21 @@ def norm_of(module: Any) -> Norm:
     return Norm(weight.float() + offset, eps)
 
 
+def stack(parts: list[Affine]) -> Affine:
+    """One layer whose outputs are those of all parts, one after another."""
+    weight = torch.cat([weight for weight, _ in parts])
+    if all(bias is None for _, bias in parts):
+        return weight, None
+    return weight, torch.cat([bias if bias is not None else w.new_zeros(w.shape[0]) for w, bias in parts])
+
+
+def affine_of(linear: Any) -> Affine:
+    """Raises TypeError if it is another kind of layer."""
+    if not isinstance(linear, nn.Linear):
+        raise TypeError(f"{type(linear).__name__} is no plain linear layer")
+    return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
+
+
 def _parts_of(layer: Any) -> LayerParts:
     children = children_of(layer)
     attention, mlp = layer.self_attn, layer.mlp
@@ -109,8 +118,8 @@ def _parts_of(layer: Any) -> LayerParts:
     query, key, value = _projections(attention)
     gate, up = _gate_up(mlp)
     parts = LayerParts(
-        query=query, key=key, value=value, out=_affine(attention.o_proj),
-        gate=gate, up=up, down=_affine(mlp.down_proj), activation=_activation(mlp), head_dim=attention.head_dim,
+        query=query, key=key, value=value, out=affine_of(attention.o_proj),
+        gate=gate, up=up, down=affine_of(mlp.down_proj), activation=_activation(mlp), head_dim=attention.head_dim,
         attention_in=norms.pop("input_layernorm", None),
         attention_out=after if sandwich else None,
         mlp_in=norms.pop("pre_feedforward_layernorm", None) if sandwich else after,
@@ -127,7 +136,7 @@ def _parts_of(layer: Any) -> LayerParts:
 def _projections(attention: Any) -> tuple[Affine, Affine, Affine]:
     _only(attention, {"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "q_norm", "k_norm"})
     if not hasattr(attention, "qkv_proj"):
-        return _affine(attention.q_proj), _affine(attention.k_proj), _affine(attention.v_proj)
+        return affine_of(attention.q_proj), affine_of(attention.k_proj), affine_of(attention.v_proj)
     num_queries = attention.o_proj.in_features
     num_keys = (attention.qkv_proj.out_features - num_queries) // 2
     query, key, value = _split(attention.qkv_proj, [num_queries, num_keys, num_keys])
@@ -137,7 +146,7 @@ def _projections(attention: Any) -> tuple[Affine, Affine, Affine]:
 def _gate_up(mlp: Any) -> tuple[Affine, Affine]:
     _only(mlp, {"gate_proj", "up_proj", "gate_up_proj", "down_proj", *_MLP_ACTIVATIONS})
     if not hasattr(mlp, "gate_up_proj"):
-        return _affine(mlp.gate_proj), _affine(mlp.up_proj)
+        return affine_of(mlp.gate_proj), affine_of(mlp.up_proj)
     gate, up = _split(mlp.gate_up_proj, [mlp.gate_up_proj.out_features // 2] * 2)
     return gate, up
 
@@ -153,13 +162,7 @@ def _only(module: nn.Module, names: set[str]) -> None:
         raise KeyError(f"parts of unknown use: {unknown}")
 
 
-def _affine(linear: Any) -> Affine:
-    if not isinstance(linear, nn.Linear):
-        raise TypeError(f"{type(linear).__name__} is no plain linear layer")
-    return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
-
-
 def _split(linear: Any, sizes: list[int]) -> list[Affine]:
-    weight, bias = _affine(linear)
+    weight, bias = affine_of(linear)
     biases: list[torch.Tensor | None] = [None] * len(sizes) if bias is None else list(bias.split(sizes))
     return list(zip(weight.split(sizes), biases, strict=True))

@@ -18,9 +18,10 @@ from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.attention import TorchAttention
 from inference.runner.checkpoint import TORCH_DTYPES, definition, eos_token_ids, load_weights, read_config
 from inference.runner.fused_layer import FusedLayer
-from inference.runner.fusions import decoder_layers, fuse_layers, unlike_plain
+from inference.runner.fusions import decoder_layers, fuse_layers
 from inference.runner.linear import Int8Linear, dense, quantize_linears
 from inference.runner.memory import free_kv_bytes, memory_for, size_kv
+from inference.runner.model_parts import ModelParts, Unfusable, model_parts
 from inference.runner.model_runner import ModelRunner
 from inference.runner.phase_clock import PhaseClock
 from inference.runner.probe import KVShape, probe, shape_of_definition
@@ -85,7 +86,8 @@ def load(config: EngineConfig, clock: PhaseClock | None = None) -> LoadedModel:
     model, shape = _checked_model(hf_config, config, free_bytes)
     if clock is not None:
         clock.lap("weights")
-    unfused_because = None if on_cpu else _unfit_for_kernels(model, shape)
+    with memory_for("weights"):
+        parts = None if on_cpu else model_parts(model)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     layout = _kv_layout(shape, config)
     if not on_cpu:
@@ -95,10 +97,10 @@ def load(config: EngineConfig, clock: PhaseClock | None = None) -> LoadedModel:
     for kind in settle_rotary(model, max_model_len):
         logger.info("%s rotary embeddings are those for sequences of %d tokens", kind, max_model_len)
     place = _Place(layout, num_blocks, max_model_len, config.max_rows)
-    if on_cpu:
+    if parts is None:
         runner: Runner = _cpu_runner(model, place, config)
     else:
-        runner = _cuda_runner(model, place, shape.num_heads, unfused_because)
+        runner = _cuda_runner(model, parts, place, shape.num_heads)
     return LoadedModel(
         runner=runner,
         architecture=type(model).__name__,
@@ -164,9 +166,9 @@ def _cpu_runner(model: nn.Module, place: _Place, config: EngineConfig) -> ModelR
     )
 
 
-def _cuda_runner(model: nn.Module, place: _Place, num_heads: int, unfused_because: str | None) -> Runner:
+def _cuda_runner(model: nn.Module, parts: ModelParts | Unfusable, place: _Place, num_heads: int) -> Runner:
     # Late: Triton is there only where CUDA is.
-    from inference.runner.cuda_model import DeviceModel, cos_sin_table
+    from inference.runner.cuda_model import DeviceModel
     from inference.runner.cuda_runner import CudaRunner
     from inference.runner.cuda_unfused import UnfusedModel
     from inference.runner.step_model import StepModel
@@ -174,14 +176,14 @@ def _cuda_runner(model: nn.Module, place: _Place, num_heads: int, unfused_becaus
     with memory_for("pool"):
         pool = KVPool(place.layout, place.num_blocks + 1, torch.device("cuda"))  # one for the spare row
     with memory_for("steps"):
-        if unfused_because is None:
-            on_device: StepModel = DeviceModel(model, pool, cos_sin_table(model, place.max_model_len))
+        if isinstance(parts, ModelParts):
+            on_device: StepModel = DeviceModel(model, parts, pool, place.max_model_len)
             logger.info("fused all %d layers, embeddings and head", place.layout.num_layers)
         else:
             on_device = UnfusedModel(model, pool, num_heads, place.max_model_len)
             logger.info(
                 "fused none of %d layers: %s. They run as Transformers defines them, only attention by our kernels",
-                place.layout.num_layers, unfused_because,
+                place.layout.num_layers, parts.because,
             )  # fmt: skip
         runner = CudaRunner(on_device, pool, max_rows=place.max_rows, max_model_len=place.max_model_len)
         sizes = [*range(1, min(32, place.max_rows) + 1), *range(40, place.max_rows + 1, 8)]
@@ -195,14 +197,6 @@ def _cuda_runner(model: nn.Module, place: _Place, num_heads: int, unfused_becaus
                 f"{error}. Serve it with --device cpu."
             ) from error
     return runner
-
-
-def _unfit_for_kernels(model: nn.Module, shape: KVShape) -> str | None:
-    """Why the model's layers cannot all be our kernels on CUDA; None if they can."""
-    if shape.head_dim != _kernel_head_dim(shape.head_dim):
-        return f"heads are {shape.head_dim} wide, where our kernels take {_kernel_head_dim(shape.head_dim)}"
-    with memory_for("weights"):
-        return unlike_plain(model)
 
 
 def _kernel_head_dim(head_dim: int) -> int:

@@ -1,8 +1,8 @@
-"""Rotary embeddings whose frequencies depend on how long a sequence is (longrope, dynamic NTK): settled once, at load.
+"""Rotary embeddings: a table of them, and those whose frequencies depend on how long a sequence is, settled at load.
 
-Transformers picks the frequencies in each forward pass, by the longest sequence of the batch. A cache of rotated keys
-outlives passes and is shared by turns of any length, so here the length that the server admits decides for all, as in
-vLLM.
+Transformers picks such frequencies (longrope, dynamic NTK) in each forward pass, by the longest sequence of the batch.
+A cache of rotated keys outlives passes and is shared by turns of any length, so here the length that the server admits
+decides for all, as in vLLM.
 """
 
 from __future__ import annotations
@@ -30,6 +30,22 @@ def settle_rotary(model: nn.Module, max_model_len: int) -> list[str]:
                 else:
                     kinds[layer_type] = _SETTLED
     return settled
+
+
+@torch.inference_mode()
+def rotation_table(model: nn.Module, positions: torch.Tensor, width: int) -> torch.Tensor:
+    """[num_positions, width] float32: cosines, then sines, of each position, as the model's own rotary has them.
+
+    For heads that are `width` wide: the pairs that the model does not rotate stay as they are.
+    """
+    rotary: Any = cast(Any, model).get_decoder().rotary_emb
+    cosines, sines = rotary(torch.zeros(1, 1, device=positions.device), position_ids=positions[None])
+    half = cosines.shape[-1] // 2
+    table = torch.zeros(len(positions), width, device=positions.device)
+    table[:, : width // 2] = 1
+    table[:, :half] = cosines[0, :, :half]
+    table[:, width // 2 : width // 2 + half] = sines[0, :, :half]
+    return table
 
 
 def _choose(module: Any, max_model_len: int, layer_type: str | None) -> None:

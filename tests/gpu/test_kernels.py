@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from inference.mask_ledger import MaskJob  # noqa: E402
 from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
 from inference.runner.device_masks import DeviceMasks  # noqa: E402
 from inference.runner.kernels.attention import EXTRA_TILES, PagedAttention, tiles_of  # noqa: E402
-from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, pairwise, store_heads  # noqa: E402
+from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, store_heads  # noqa: E402
 from inference.runner.kernels.linear import RowSquares, SmallLinear, Tiling, gated, interleave  # noqa: E402
 from inference.runner.kernels.rows import (  # noqa: E402
     DECODES_ONE,
@@ -125,17 +126,21 @@ def test_small_linear_gives_a_row_the_same_bits_alone_and_in_a_batch(kind, split
             assert torch.equal(alone[0], batched[row])
 
 
+@pytest.mark.parametrize("rotates", [True, False])
 @pytest.mark.parametrize("has_norm", [True, False])
 @pytest.mark.parametrize(("num_rows", "split_k"), [(1, 1), (7, 2), (19, 1)])
-def test_a_qkv_product_leaves_queries_rotated_and_keys_and_values_cached(has_norm, num_rows, split_k):
+def test_a_qkv_product_leaves_queries_rotated_and_keys_and_values_cached(rotates, has_norm, num_rows, split_k):
     shape = HeadShape(4, 2, 32)
-    layer = _empty_layer(shape, num_blocks=num_rows, has_norm=has_norm)
+    layer = replace(_empty_layer(shape, num_blocks=num_rows, has_norm=has_norm), rotates=rotates)
     weight, bias, x = _random(shape.qkv_width, 192, scale=0.2), _random(shape.qkv_width), _random(num_rows, 192)
     linear = SmallLinear(weight, bias=bias, eps=1e-6, tiling=Tiling(shape.head_dim, 64, split_k))
     squares = RowSquares.on(torch.device(DEVICE))
     slots = torch.randperm(num_rows * 16)[:num_rows].to(DEVICE, torch.int32)
     angles = torch.rand(num_rows, shape.head_dim // 2, device=DEVICE)
     rotations = torch.cat([angles.cos(), angles.sin()], dim=1)
+    if not rotates:
+        angles = torch.zeros_like(angles)
+    turned = torch.cat([angles.cos(), angles.sin()], dim=1)
     out = torch.full((num_rows + 1, shape.query_width), float("nan"), dtype=DTYPE, device=DEVICE)
     for _ in range(2):
         _leave_squares(squares, x)
@@ -144,8 +149,8 @@ def test_a_qkv_product_leaves_queries_rotated_and_keys_and_values_cached(has_nor
         for row in range(num_rows):
             cached = [part.flatten(0, 1)[slots[row].long()] for part in (layer.keys, layer.values)]
             query, key, value = heads[row].split([shape.num_heads, shape.num_kv_heads, shape.num_kv_heads])
-            _close(out[row], _rotated(query, layer.query_norm, rotations[row]).flatten())
-            _close(cached[0], _rotated(key, layer.key_norm, rotations[row]))
+            _close(out[row], _rotated(query, layer.query_norm, turned[row]).flatten())
+            _close(cached[0], _rotated(key, layer.key_norm, turned[row]))
             _close(cached[1], value)
     assert out[num_rows].isnan().all()
     untouched = torch.ones(num_rows * 16, dtype=torch.bool, device=DEVICE)
@@ -154,10 +159,19 @@ def test_a_qkv_product_leaves_queries_rotated_and_keys_and_values_cached(has_nor
     assert layer.values.flatten(0, 1)[untouched].isnan().all()
 
 
-def test_pairwise_brings_what_a_rotation_mixes_side_by_side():
-    assert pairwise(torch.arange(12), 6).tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
-    weight = _random(8, 5)
-    assert torch.equal(pairwise(weight, 4), weight[[0, 2, 1, 3, 4, 6, 5, 7]])
+@pytest.mark.parametrize("has_norm", [True, False])
+def test_storing_heads_that_are_told_no_positions_leaves_them_unrotated(has_norm):
+    shape, num_tokens = HeadShape(3, 1, 32), 5
+    layer = replace(_empty_layer(shape, num_blocks=1, has_norm=has_norm), rotates=False)
+    qkv = _random(num_tokens, shape.qkv_width)
+    query, key, value = qkv.clone().view(num_tokens, -1, shape.head_dim).split([3, 1, 1], dim=1)
+    slots = torch.tensor([7, 3, 0, 15, 8], dtype=torch.int32, device=DEVICE)
+    cos_sin = torch.full((2, shape.head_dim), float("nan"), device=DEVICE)
+    store_heads(shape, layer, qkv, slots, torch.zeros_like(slots), cos_sin)
+    still = torch.cat([torch.ones(16, device=DEVICE), torch.zeros(16, device=DEVICE)])
+    _close(qkv.view(num_tokens, -1, shape.head_dim)[:, :3], _rotated(query, layer.query_norm, still))
+    _close(layer.keys[0, slots.long()], _rotated(key, layer.key_norm, still))
+    assert torch.equal(layer.values[0, slots.long()], value)
 
 
 def _leave_squares(squares: RowSquares, x: torch.Tensor) -> None:
@@ -173,7 +187,7 @@ def _empty_layer(shape: HeadShape, num_blocks: int, has_norm: bool) -> LayerAtte
 
 
 def _rotated(heads: torch.Tensor, norm: torch.Tensor | None, cos_sin: torch.Tensor) -> torch.Tensor:
-    """heads [..., head_dim], pairwise, normed and rotated by one position's cosines and sines, in float32."""
+    """heads [..., head_dim], in pairs, normed and rotated by one position's cosines and sines, in float32."""
     heads = heads.float()
     if norm is not None:
         heads = heads * torch.rsqrt(heads.pow(2).mean(-1, keepdim=True) + 1e-6) * norm.float()
@@ -362,7 +376,8 @@ def test_scatter_writes_each_run_where_it_belongs_and_nothing_else():
     assert torch.equal(arena, expected)
 
 
-def test_gather_takes_the_newest_token_of_each_row():
+@pytest.mark.parametrize("multiplier", [1.0, 12.0, 0.3])
+def test_gather_takes_the_newest_token_of_each_row(multiplier):
     embedding, cos_sin = _random(50, 72), torch.rand(40, 48, device=DEVICE)
     token_ids = torch.randint(0, 50, (6, 40), dtype=torch.int32, device=DEVICE)
     lengths = torch.tensor([3, 0, 39, 7, 1, 2], dtype=torch.int32, device=DEVICE)
@@ -371,13 +386,13 @@ def test_gather_takes_the_newest_token_of_each_row():
     places = torch.tensor([0, 0, 0, 1, 2], dtype=torch.int32, device=DEVICE)
     bits = torch.tensor([DECODES_ONE, DECODES_ONE, DRAWS, 0, IS_LAST], dtype=torch.int32, device=DEVICE)
     turns = places * TURN + bits
-    inputs = RowInputs.empty(6, embedding, block_table, 48)
+    inputs = RowInputs.empty(6, embedding, block_table, 48, embedding_multiplier=multiplier)
     inputs.tables.fill_(-1)
     gather_rows(row_ids, turns, token_ids, lengths, block_table, 4, cos_sin, embedding, inputs.first(5))
     rows = row_ids.long()
     at = (lengths[rows] + places).long()
     assert torch.equal(inputs.positions[:5].long(), at)
-    assert torch.equal(inputs.hidden[:5], embedding[token_ids[rows, at].long()])
+    assert torch.equal(inputs.hidden[:5], embedding[token_ids[rows, at].long()] * multiplier)
     assert torch.equal(inputs.slots[:5].long(), block_table[rows, at // 4] * 4 + at % 4)
     assert torch.equal(inputs.rotations[:5], cos_sin[at])
     for index, row in enumerate(rows):

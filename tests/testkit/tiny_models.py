@@ -72,6 +72,13 @@ UNFUSED_CONFIGS: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
     "stablelm": {"model_type": "stablelm"},  # its layers do not hand keyword arguments on to attention
+    "ministral3": {  # turns up its queries from the 64th token on
+        "model_type": "ministral3", "head_dim": 8,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 64,
+            "llama_4_scaling_beta": 0.5, "mscale": 1.0, "mscale_all_dim": 1.0,
+        },
+    },
     "mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
 }
 OTHER_CONFIGS = UNFUSED_CONFIGS | {
@@ -83,6 +90,11 @@ _CUDA_COMMON = _COMMON | {"hidden_size": 128, "intermediate_size": 256, "num_att
 CUDA_CONFIGS: dict[str, dict[str, Any]] = {
     f"cuda_{name}": _CUDA_COMMON | CONFIGS[name] | {"head_dim": 32} for name in ("llama", "qwen2", "qwen3", "mistral")
 }
+# Those whose every layer is our kernels on CUDA.
+FUSED_ON_CUDA = (
+    "llama", "llama_with_biases", "qwen2", "qwen3", "mistral", "llama3_rope", "phi3", "phi3_partial_rotary", "granite",
+    "smollm3", *CUDA_CONFIGS,
+)  # fmt: skip
 
 
 def tiny_config(name: str) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 `finish_heads` is the end of the QKV product for few rows (kernels.linear); `store_heads` does the same to packed rows
 after theirs. Attention then finds the new token among the cached ones.
 
-The dimensions of query and key heads come in pairs, those that a rotation mixes side by side: `pairwise` brings weights
-into that order. Scores do not change by it, as long as all queries and keys have it.
+The dimensions of query and key heads come in pairs, those that a rotation mixes side by side, as
+inference.runner.head_layout has them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class HeadShape:
 @dataclass(frozen=True, slots=True)
 class LayerAttention:
     """What one layer's attention is made of. keys, values: [blocks, block_size, num_kv_heads, head_dim];
-    query_norm, key_norm: [head_dim], pairwise, or None; window: tokens seen, or None; soft_cap: 0 is none."""
+    query_norm, key_norm: [head_dim], in pairs, or None; window: tokens seen, or None; soft_cap: 0 is none; rotates:
+    whether queries and keys are told their positions."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -46,6 +47,7 @@ class LayerAttention:
     key_norm: torch.Tensor | None = None
     eps: float = 0.0
     soft_cap: float = 0.0
+    rotates: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +64,11 @@ class HeadTargets:
     rotations: torch.Tensor
 
 
-def pairwise(heads: torch.Tensor, head_dim: int) -> torch.Tensor:
-    """Rows of a projection's weight, a bias or a norm's weight, in pairs: dimension 0, half, 1, half + 1, ..."""
-    halves = heads.view(-1, 2, head_dim // 2, *heads.shape[1:])
-    return halves.transpose(1, 2).reshape(heads.shape)
-
-
 @triton.jit
 def finish_heads(
     acc, head, rows, live, slots, cos, sin, norm, out, keys, values, eps,
     NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, DIM: tl.constexpr, HAS_NORM: tl.constexpr,
-    BLOCK_M: tl.constexpr,
+    ROTATES: tl.constexpr, BLOCK_M: tl.constexpr,
 ):  # fmt: skip
     """acc: [DIM, BLOCK_M] float32, a head of each row; norm: [DIM]; slots: [BLOCK_M]; cos, sin: [DIM // 2, BLOCK_M]."""
     dims = tl.arange(0, DIM)
@@ -83,9 +79,12 @@ def finish_heads(
         if HAS_NORM:
             scale = tl.rsqrt(tl.sum(acc * acc, axis=0) / DIM + eps)
             acc = acc * scale[None, :] * norm.to(tl.float32)[:, None]
-        first, second = tl.split(tl.permute(tl.reshape(acc, [DIM // 2, 2, BLOCK_M]), [0, 2, 1]))
-        turned = tl.join(first * cos - second * sin, second * cos + first * sin)
-        turned = tl.reshape(tl.permute(turned, [0, 2, 1]), [DIM, BLOCK_M]).to(keys.dtype.element_ty)
+        turned = acc
+        if ROTATES:
+            first, second = tl.split(tl.permute(tl.reshape(acc, [DIM // 2, 2, BLOCK_M]), [0, 2, 1]))
+            turned = tl.join(first * cos - second * sin, second * cos + first * sin)
+            turned = tl.reshape(tl.permute(turned, [0, 2, 1]), [DIM, BLOCK_M])
+        turned = turned.to(keys.dtype.element_ty)
         if head < NUM_HEADS:
             target = out + (rows.to(tl.int64) * NUM_HEADS + head)[None, :] * DIM
         else:
@@ -96,7 +95,7 @@ def finish_heads(
 @triton.jit
 def _turn_heads(
     source, target, norm_weight, cos, sin, eps, HEADS: tl.constexpr, HEADS_POW2: tl.constexpr, DIM: tl.constexpr,
-    HAS_NORM: tl.constexpr,
+    HAS_NORM: tl.constexpr, ROTATES: tl.constexpr,
 ):  # fmt: skip
     """Norm and rotate HEADS heads that lie one after another at source; write them to target likewise."""
     heads = tl.arange(0, HEADS_POW2)
@@ -107,18 +106,19 @@ def _turn_heads(
     if HAS_NORM:
         x = x * tl.rsqrt(tl.sum(x * x, axis=1) / DIM + eps)[:, None]
         x = x * tl.load(norm_weight + dims).to(tl.float32)[None, :]
-    first, second = tl.split(tl.reshape(x, [HEADS_POW2, DIM // 2, 2]))
-    low = first * cos[None, :] - second * sin[None, :]
-    high = second * cos[None, :] + first * sin[None, :]
-    turned = tl.reshape(tl.join(low, high), [HEADS_POW2, DIM])
-    tl.store(target + offsets, turned.to(target.dtype.element_ty), mask=live)
+    if ROTATES:
+        first, second = tl.split(tl.reshape(x, [HEADS_POW2, DIM // 2, 2]))
+        low = first * cos[None, :] - second * sin[None, :]
+        high = second * cos[None, :] + first * sin[None, :]
+        x = tl.reshape(tl.join(low, high), [HEADS_POW2, DIM])
+    tl.store(target + offsets, x.to(target.dtype.element_ty), mask=live)
 
 
 @triton.jit
 def _store_kernel(
     qkv, keys, values, slots, positions, cos_sin, query_norm, key_norm, eps: tl.constexpr,
     NUM_HEADS: tl.constexpr, HEADS_POW2: tl.constexpr, NUM_KV_HEADS: tl.constexpr, KV_POW2: tl.constexpr,
-    DIM: tl.constexpr, HAS_NORM: tl.constexpr,
+    DIM: tl.constexpr, HAS_NORM: tl.constexpr, ROTATES: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     half = tl.arange(0, DIM // 2)
@@ -128,8 +128,8 @@ def _store_kernel(
     slot = tl.load(slots + token).to(tl.int64) * NUM_KV_HEADS * DIM
     query = qkv + token * (NUM_HEADS + 2 * NUM_KV_HEADS) * DIM
     key = query + NUM_HEADS * DIM
-    _turn_heads(query, query, query_norm, cos, sin, eps, NUM_HEADS, HEADS_POW2, DIM, HAS_NORM)
-    _turn_heads(key, keys + slot, key_norm, cos, sin, eps, NUM_KV_HEADS, KV_POW2, DIM, HAS_NORM)
+    _turn_heads(query, query, query_norm, cos, sin, eps, NUM_HEADS, HEADS_POW2, DIM, HAS_NORM, ROTATES)
+    _turn_heads(key, keys + slot, key_norm, cos, sin, eps, NUM_KV_HEADS, KV_POW2, DIM, HAS_NORM, ROTATES)
     offsets = tl.arange(0, KV_POW2 * DIM)
     live = offsets < NUM_KV_HEADS * DIM
     tl.store(values + slot + offsets, tl.load(key + NUM_KV_HEADS * DIM + offsets, mask=live), mask=live)
@@ -147,5 +147,5 @@ def store_heads(
         qkv, layer.keys, layer.values, slots, positions, cos_sin, layer.query_norm, layer.key_norm, layer.eps,
         NUM_HEADS=shape.num_heads, HEADS_POW2=triton.next_power_of_2(shape.num_heads),
         NUM_KV_HEADS=shape.num_kv_heads, KV_POW2=triton.next_power_of_2(shape.num_kv_heads), DIM=shape.head_dim,
-        HAS_NORM=layer.query_norm is not None, num_warps=4,
+        HAS_NORM=layer.query_norm is not None, ROTATES=layer.rotates, num_warps=4,
     )  # fmt: skip

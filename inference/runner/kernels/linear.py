@@ -37,7 +37,7 @@ def _linear_kernel(
     K: tl.constexpr, eps: tl.constexpr, HAS_NORM: tl.constexpr, HAS_NORM_WEIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr, GIVES_SQUARES: tl.constexpr, MOST_SQUARES: tl.constexpr,
     MAX_ROWS: tl.constexpr, GATED: tl.constexpr, HEAD_DIM: tl.constexpr, NUM_HEADS: tl.constexpr,
-    NUM_KV_HEADS: tl.constexpr, HAS_HEAD_NORM: tl.constexpr, head_eps: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr, HAS_HEAD_NORM: tl.constexpr, head_eps: tl.constexpr, ROTATES: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
 ):  # fmt: skip
     tile = tl.program_id(0)
@@ -64,10 +64,12 @@ def _linear_kernel(
     if HEAD_DIM > 0:
         half = tl.arange(0, HEAD_DIM // 2)
         row_slots = tl.load(slots + rows, mask=live, other=0)
-        cos = tl.load(rotations + rows[None, :] * HEAD_DIM + half[:, None], mask=live[None, :], other=0.0)
-        sin = tl.load(
-            rotations + rows[None, :] * HEAD_DIM + HEAD_DIM // 2 + half[:, None], mask=live[None, :], other=0.0
-        )
+        cos = row_slots
+        sin = row_slots
+        if ROTATES:
+            at_turns = rotations + rows[None, :] * HEAD_DIM + half[:, None]
+            cos = tl.load(at_turns, mask=live[None, :], other=0.0)
+            sin = tl.load(at_turns + HEAD_DIM // 2, mask=live[None, :], other=0.0)
         head_norm = row_slots
         if HAS_HEAD_NORM:
             norm_of_head = query_norm
@@ -115,7 +117,7 @@ def _linear_kernel(
         if HEAD_DIM > 0:
             finish_heads(
                 acc, tile, rows, live, row_slots, cos, sin, head_norm, out, keys, values, head_eps,
-                NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, HAS_HEAD_NORM, BLOCK_M,
+                NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, HAS_HEAD_NORM, ROTATES, BLOCK_M,
             )  # fmt: skip
         else:
             y = acc
@@ -199,6 +201,7 @@ class SmallLinear:
             NUM_KV_HEADS=1 if heads is None else heads.shape.num_kv_heads,
             HAS_HEAD_NORM=heads is not None and heads.layer.query_norm is not None,
             head_eps=0.0 if heads is None else heads.layer.eps,
+            ROTATES=heads is not None and heads.layer.rotates,
             BLOCK_M=16 if num_rows <= 16 else MAX_ROWS, BLOCK_N=tiling.block_n, BLOCK_K=tiling.block_k,
             SPLIT_K=tiling.split_k, num_warps=tiling.num_warps,
             num_stages=tiling.num_stages if num_rows <= 16 else min(4, tiling.num_stages),
@@ -261,5 +264,5 @@ def choose_tiling(num_outputs: int, num_inputs: int, head_dim: int = 0) -> Tilin
 
 
 def interleave(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """Rows gate 0, up 0, gate 1, up 1 ...: the order that a gated SmallLinear takes."""
+    """Rows gate 0, up 0, gate 1, up 1 ... of weights or biases: the order that a gated SmallLinear takes."""
     return torch.stack([gate, up], dim=1).flatten(0, 1)

@@ -44,6 +44,7 @@ def _gather_kernel(
     row_ids, turns, token_ids, token_stride, lengths, block_table, table_stride, cos_sin, embedding, hidden, positions,
     slots, rotations, tables, squares, WIDTH: tl.constexpr, WIDTH_POW2: tl.constexpr, HEAD_DIM: tl.constexpr,
     HEAD_POW2: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK: tl.constexpr, TURN: tl.constexpr,
+    multiplier: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
     row = tl.load(row_ids + index).to(tl.int64)
@@ -62,6 +63,8 @@ def _gather_kernel(
     tl.store(rotations + index * HEAD_DIM + dims, angles, mask=dims < HEAD_DIM)
     wide = tl.arange(0, WIDTH_POW2)
     values = tl.load(embedding + token * WIDTH + wide, mask=wide < WIDTH, other=0.0)
+    if multiplier != 1.0:
+        values = (values.to(tl.float32) * multiplier).to(hidden.dtype.element_ty)
     tl.store(hidden + index * WIDTH + wide, values, mask=wide < WIDTH)
     exact = values.to(tl.float32)
     tl.store(squares + index, tl.sum(exact * exact, axis=0))
@@ -73,7 +76,7 @@ class RowInputs:
 
     hidden: [B, width]; positions, slots (block * block_size + offset): [B] int32; rotations: [B, head_dim] float32,
     cosines, then sines; tables: [B, max_blocks] int32, the rows' block tables up to their newest token; squares: those
-    of hidden.
+    of hidden. embedding_multiplier: hidden is a token's embedding times this, rounded to its precision.
     """
 
     hidden: torch.Tensor
@@ -82,9 +85,13 @@ class RowInputs:
     rotations: torch.Tensor
     tables: torch.Tensor
     squares: RowSquares
+    embedding_multiplier: float = 1.0
 
     @classmethod
-    def empty(cls, num_rows: int, embedding: torch.Tensor, block_table: torch.Tensor, head_dim: int) -> RowInputs:
+    def empty(
+        cls, num_rows: int, embedding: torch.Tensor, block_table: torch.Tensor, head_dim: int, *,
+        embedding_multiplier: float = 1.0,
+    ) -> RowInputs:  # fmt: skip
         return cls(
             hidden=embedding.new_empty(num_rows, embedding.shape[1]),
             positions=block_table.new_zeros(num_rows),
@@ -92,13 +99,14 @@ class RowInputs:
             rotations=block_table.new_zeros((num_rows, head_dim), dtype=torch.float32),
             tables=block_table.new_zeros(num_rows, block_table.shape[1]),
             squares=RowSquares.on(embedding.device),
+            embedding_multiplier=embedding_multiplier,
         )
 
     def first(self, batch: int) -> RowInputs:
         """Views of the first rows."""
         return RowInputs(
             self.hidden[:batch], self.positions[:batch], self.slots[:batch], self.rotations[:batch],
-            self.tables[:batch], self.squares,
+            self.tables[:batch], self.squares, self.embedding_multiplier,
         )  # fmt: skip
 
 
@@ -120,6 +128,6 @@ def gather_rows(
         into.hidden, into.positions, into.slots, into.rotations, into.tables, into.squares.parts,
         WIDTH=width, WIDTH_POW2=triton.next_power_of_2(width), HEAD_DIM=head_dim,
         HEAD_POW2=triton.next_power_of_2(head_dim), BLOCK_SIZE=block_size, BLOCK=256, TURN=TURN,
-        num_warps=4,
+        multiplier=into.embedding_multiplier, num_warps=4,
     )  # fmt: skip
     into.squares.count = 1

@@ -10,7 +10,6 @@ from torch import nn
 from inference.config import EngineConfig
 from inference.errors import ModelLoadError
 from inference.runner import loader, probe
-from inference.runner.fusions import unlike_plain
 from inference.runner.loader import load
 from inference.runner.memory import memory_for
 from tests.testkit.tiny_models import save_tiny_model, tiny_config, tiny_model
@@ -132,46 +131,6 @@ def test_the_probe_leaves_windows_as_they_were():
     assert probe.probe(model, 3, 512) == probe.KVShape(num_layers=3, num_heads=6, num_kv_heads=2, head_dim=16)
     assert [layer.self_attn.sliding_window for layer in model.model.layers] == before == [16, 16, None]
     assert model.config.sliding_window == 16
-
-
-def test_only_models_that_are_all_plain_are_given_to_the_kernels():
-    for name in ("llama_with_biases", "qwen3", "mistral"):
-        assert unlike_plain(_set_to_pages(name)) is None
-    for name, num_odd in {"gemma2": 3, "olmo2": 3, "phi3": 3, "smollm3": 1, "gpt_neox": 3}.items():
-        assert unlike_plain(_set_to_pages(name)) == f"{num_odd} of 3 layers have other parts than a Llama's or Qwen3's"
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"embedding_multiplier": 3.0}, "scales or changes its embeddings"),
-        ({"logits_scaling": 4.0}, "scales or caps its logits"),
-        ({"residual_multiplier": 0.4}, "3 of 3 layers have other parts"),
-    ],
-)
-def test_a_plain_granite_with_one_multiplier_is_not_plain(changes, reason):
-    neutral = dict.fromkeys(("embedding_multiplier", "residual_multiplier", "logits_scaling"), 1.0)
-    assert unlike_plain(_set_to_pages("granite", **neutral)) is None
-    assert reason in unlike_plain(_set_to_pages("granite", **(neutral | changes)))
-
-
-def test_logits_capped_at_30_are_seen_though_an_untrained_models_are_small(monkeypatch):
-    model = _set_to_pages("llama")
-    forward = model.forward
-
-    def capped(**options):
-        output = forward(**options)
-        output.logits = 30 * torch.tanh(output.logits / 30)
-        return output
-
-    monkeypatch.setattr(model, "forward", capped)
-    assert unlike_plain(model) == "it scales or caps its logits"
-
-
-def _set_to_pages(name, **changes):
-    model = tiny_model(name, **changes)
-    probe.probe(model, 3, 512)
-    return model
 
 
 @pytest.mark.parametrize(

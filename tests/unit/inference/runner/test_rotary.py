@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from inference.runner.rotary import settle_rotary
+from inference.runner.rotary import rotation_table, settle_rotary
 from tests.testkit.tiny_models import LONGROPE_ORIGINAL, tiny_model
 
 
@@ -38,3 +38,14 @@ def test_each_kind_of_layer_has_its_own():
 
 def test_fixed_frequencies_are_left_alone():
     assert settle_rotary(tiny_model("llama3_rope"), 128) == []
+
+
+@pytest.mark.parametrize(("name", "width"), [("llama", 8), ("phi3_partial_rotary", 16), ("phi3_partial_rotary", 32)])
+def test_a_table_has_the_models_cosines_and_sines_and_leaves_other_pairs_alone(name, width):
+    model, positions = tiny_model(name), torch.tensor([0, 1, 5, 511])
+    cosines, sines = rotation_table(model, positions, width).chunk(2, dim=1)
+    expected = model.model.rotary_emb(torch.zeros(1), positions[None])
+    half = expected[0].shape[-1] // 2
+    for table, given, neutral in zip((cosines, sines), expected, (1, 0), strict=True):
+        assert torch.equal(table[:, :half], given[0, :, :half])
+        assert (table[:, half:] == neutral).all()

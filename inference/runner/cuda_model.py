@@ -17,13 +17,13 @@ from inference.paged_kv.pool import KVPool
 from inference.runner.fusions import Recognised
 from inference.runner.head_layout import HeadLayout
 from inference.runner.kernels.attention import PagedAttention
-from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, pairwise, store_heads
+from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, store_heads
 from inference.runner.kernels.linear import MAX_ROWS, RowSquares, SmallLinear, gated, interleave
 from inference.runner.kernels.rows import RowInputs
-
 from inference.runner.layer_parts import Affine, Norm
 from inference.runner.model_parts import ModelParts
 from inference.runner.rotary import rotation_table
+
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
@@ -181,9 +181,9 @@ class DeviceModel:
     def prefill(self, tokens: PackedTokens, paged: PagedAttention) -> torch.Tensor:
         """Logits [S, vocab] float32 of the tokens at tokens.sample_at."""
         hidden = F.embedding(tokens.token_ids, self.embedding)
-        for layer in self.layers:
         if self._embedding_multiplier != 1:
             hidden *= self._embedding_multiplier
+        for layer in self.layers:
             layer.prefill(hidden, tokens, paged)
         return self.head.many(hidden[tokens.sample_at]).float()
 
@@ -195,7 +195,6 @@ def _head(parts: ModelParts) -> DeviceLinear:
     return DeviceLinear((weight, None if bias is None else _times(bias, multiplier)), norm=norm, folds=False)
 
 
-
 def _scaled(affine: Affine, multiplier: float) -> Affine:
     weight, bias = affine
     return _times(weight, multiplier), None if bias is None else _times(bias, multiplier)
@@ -203,6 +202,7 @@ def _scaled(affine: Affine, multiplier: float) -> Affine:
 
 def _times(x: torch.Tensor, multiplier: float) -> torch.Tensor:
     return x if multiplier == 1 else x * multiplier
+
 
 def _interleaved(gate: Affine, up: Affine) -> Affine:
     """One projection to both, in the order that a gated SmallLinear takes."""

@@ -10,7 +10,7 @@ from typing import Literal, cast
 from gateway.option_types import MIB, ConfigError, count, port, positive, seconds, seconds_or_zero, size
 from gateway.types import ReasoningField
 from gateway.upstream_settings import UpstreamSettings, add_upstream_arguments, upstream_settings
-from inference.config import Device, Dtype
+from inference.config import Attention, Device, Dtype
 
 API_KEY_VARIABLE = "HEADRACE_API_KEY"
 SCRIPTED = "scripted:"  # what a --model of canned answers starts with
@@ -76,6 +76,7 @@ class ServeOptions:
     model: str | None
     device: Device
     dtype: Dtype | None
+    attention: Attention
     max_model_len: int | None
     kv_bytes: int | None
     dialect: str | None
@@ -118,6 +119,12 @@ def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
         "--dtype",
         choices=("int8", "fp32", "bf16", "fp16"),
         help="how weights are computed with (default: int8 on the CPU, bf16 on CUDA)",
+    )
+    group.add_argument(
+        "--attention",
+        choices=("auto", "triton", "flash"),
+        help="what reads prompts on CUDA: FlashAttention 4 (flash), our own kernel (triton), or the first where the "
+        "package flash-attn-4 is installed and can run, else the second (default: auto)",
     )
     group.add_argument(
         "--max-model-len",
@@ -275,6 +282,7 @@ def serve_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Serve
         model=args.model,
         device=cast(Device, args.device),
         dtype=cast("Dtype | None", args.dtype),
+        attention=cast(Attention, args.attention or "auto"),
         max_model_len=args.max_model_len,
         kv_bytes=args.kv_memory,
         dialect=args.dialect,

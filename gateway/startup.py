@@ -60,6 +60,7 @@ def build_backend(options: ServeOptions, started: EngineProcess | None = None) -
         random_weights=source.random_weights,
         device=options.device,
         dtype=options.dtype or _default_dtype(options.device),
+        attention=options.attention,
         max_model_len=options.max_model_len,
         kv_bytes=options.kv_bytes,
         max_guess=options.max_guess,

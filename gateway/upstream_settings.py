@@ -113,7 +113,7 @@ _OPTIONS = (
     "upstream_ca",
 )  # fmt: skip
 # Those of an engine in this server.
-_ENGINE_OPTIONS = ("dtype", "max_model_len", "kv_memory", "dialect")
+_ENGINE_OPTIONS = ("dtype", "attention", "max_model_len", "kv_memory", "dialect")
 
 
 def upstream_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> UpstreamSettings | None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 Device = Literal["cpu", "cuda"]
 Dtype = Literal["int8", "fp32", "bf16", "fp16"]
+Attention = Literal["auto", "triton", "flash"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class EngineConfig:
     max_step_tokens: prefill and decode tokens of one step; None: by device.
     max_guess: so many tokens of a turn are guessed at once from its history and then verified; 0 = none.
     max_waiting: turns that queue before new ones are refused.
+    attention: what reads prompts on CUDA: FlashAttention 4, our Triton kernel, or whichever of them can.
     """
 
     model_name: str
@@ -33,3 +35,4 @@ class EngineConfig:
     max_waiting: int = 512
     max_guess: int = 8
     num_threads: int | None = None
+    attention: Attention = "auto"

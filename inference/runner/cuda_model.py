@@ -17,6 +17,7 @@ from inference.paged_kv.pool import KVPool
 from inference.runner.fusions import Recognised
 from inference.runner.head_layout import HeadLayout
 from inference.runner.kernels.attention import PagedAttention
+from inference.runner.kernels.chunks import Chunks
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, store_heads
 from inference.runner.kernels.linear import MAX_ROWS, RowSquares, SmallLinear, gated, interleave
 from inference.runner.kernels.rows import RowInputs
@@ -44,7 +45,7 @@ class PackedTokens:
     """The tokens of prefill chunks, one after another.
 
     token_ids, slots, positions: [T] int32; tiles: [n, 8] int32, the chunks cut as kernels.attention.tiles_of does;
-    sample_at: [S] int64, tokens whose logits are wanted.
+    sample_at: [S] int64, tokens whose logits are wanted; chunks: once more, where PagedAttention.wants_chunks.
     """
 
     token_ids: torch.Tensor
@@ -52,6 +53,7 @@ class PackedTokens:
     positions: torch.Tensor
     tiles: torch.Tensor
     sample_at: torch.Tensor
+    chunks: Chunks | None = None
 
 
 class DeviceLinear:
@@ -126,8 +128,7 @@ class DeviceLayer:
 
     def prefill(self, hidden: torch.Tensor, tokens: PackedTokens, paged: PagedAttention) -> None:
         qkv = self._heads(hidden, tokens.slots, tokens.positions)
-        attended = hidden.new_empty(hidden.shape[0], self._shape.query_width)
-        paged.prefill(self.attention, qkv, tokens.tiles, attended)
+        attended = paged.attend_packed(self.attention, qkv, tokens.tiles, tokens.chunks)
         self.out.many(attended, residual=hidden)
         self.down.many(self.gate_up.many(hidden), residual=hidden)
 

@@ -19,6 +19,7 @@ from inference.runner.cuda_rows import CudaRows, to_device
 from inference.runner.cuda_steps import DecodeSteps, Pass, PrefillSteps
 from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.attention import PagedAttention
+from inference.runner.kernels.chunks import ChunkAttention
 from inference.runner.kernels.linear import MAX_ROWS
 from inference.runner.kernels.sampling import apply_mask
 from inference.runner.request_rows import RowSampling
@@ -59,11 +60,12 @@ class CudaStepHandle:
 
 
 class CudaRunner:
-    """Owns the rows, the masks and the passes of both tracks. One caller thread."""
+    """Owns the rows, the masks and the passes of both tracks. One caller thread. prefills: see PagedAttention."""
 
-    attention_name = "triton"
-
-    def __init__(self, model: StepModel, pool: KVPool, *, max_rows: int, max_model_len: int) -> None:
+    def __init__(
+        self, model: StepModel, pool: KVPool, *, max_rows: int, max_model_len: int,
+        prefills: ChunkAttention | None = None,
+    ) -> None:  # fmt: skip
         self.bounds = StepBounds(
             prefills_apart=True, sizes=(*(size for size in _SIZES if size < max_rows), max_rows),
             longest_run=_LONGEST_RUN, run_keys=_RUN_KEYS, masks_may_be_late=True,
@@ -71,9 +73,9 @@ class CudaRunner:
         self._pool, self._device = pool, model.embedding.device
         self.rows = CudaRows(max_rows, max_model_len, pool.layout.block_size, self._device)
         self.rows.block_table[self.rows.spare_row] = pool.num_blocks - 1
-        paged = PagedAttention(
-            model.shape, self.rows.block_table, pool.layout.block_size,
-            max_model_len=max_model_len, max_batch=max_rows, element_size=pool.keys[0].element_size(),
+        self._paged = paged = PagedAttention(
+            model.shape, self.rows.block_table, pool.layout.block_size, max_model_len=max_model_len,
+            max_batch=max_rows, element_size=pool.keys[0].element_size(), prefills=prefills,
         )  # fmt: skip
         self._masks = DeviceMasks(max_rows + 1, model.num_outputs, self._device)
         self.decodes = DecodeSteps(model, pool, self.rows, paged, self._masks, max_rows)
@@ -92,6 +94,11 @@ class CudaRunner:
             self.rows.apply(plan, {row.row: row.start for row in runs})
             done = self.decodes.run(plan.rows) if plan.track == DECODES else self.prefills.run(plan.rows)
             return self._handle(done, self._draw_special(done))
+
+    @property
+    def attention_name(self) -> str:
+        """Known once steps are captured."""
+        return self._paged.name
 
     @property
     def mask_counts(self) -> tuple[int, float]:

@@ -22,6 +22,7 @@ from inference.runner.cuda_model import PackedTokens
 from inference.runner.cuda_rows import CudaRows, to_device
 from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.attention import PagedAttention
+from inference.runner.kernels.chunks import Chunks
 from inference.runner.kernels.linear import MAX_ROWS
 from inference.runner.kernels.rows import DECODES_ONE, DRAWS, IS_LAST, TURN, gather_rows
 from inference.runner.kernels.sampling import DECODE_SPINS, PREFILL_SPINS
@@ -128,13 +129,14 @@ class _PackedGraph:
 class PrefillSteps:
     """Packed chunks of any rows. Positions are the host's; tokens are read from the rows, where they may be news."""
 
-    shapes = tuple(PackedShape(count, _PACKED_ROWS) for count in _PACKED_TOKENS)
-
     def __init__(
         self, model: StepModel, pool: KVPool, rows: CudaRows, paged: PagedAttention, masks: DeviceMasks, max_rows: int
     ) -> None:
         device = model.embedding.device
         most = max(max_rows, _PACKED_ROWS)
+        self.shapes = tuple(
+            PackedShape(count, _PACKED_ROWS, lists_chunks=paged.wants_chunks) for count in _PACKED_TOKENS
+        )
         self.stream = torch.cuda.Stream(device)
         self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
         self._draws = Draws(rows, masks, model.num_outputs, max_batch=most, spins=PREFILL_SPINS)
@@ -146,7 +148,9 @@ class PrefillSteps:
         """Enqueue the pass on the current stream, which is this one's."""
         found = next((shape for shape in self._graphs if shape.fits(chunks)), None)
         if found is None:
-            inputs = PackedInputs.on(self._results.device, PackedShape.of(chunks))
+            inputs = PackedInputs.on(
+                self._results.device, PackedShape.of(chunks, lists_chunks=self._paged.wants_chunks)
+            )
             self._load(inputs, chunks)
             logits = self._compute(inputs)
         else:
@@ -195,7 +199,9 @@ class PrefillSteps:
         token_ids = rows.token_ids[inputs.token_rows, inputs.positions]
         blocks = rows.block_table[inputs.token_rows, inputs.positions // block_size]
         slots = (blocks * block_size + inputs.positions % block_size).to(torch.int32)
-        tokens = PackedTokens(token_ids, slots, inputs.positions, inputs.tiles, inputs.sample_at.long())
+        listed = inputs.chunks
+        chunks = None if listed is None else Chunks(listed.ends, listed.num_keys, rows.block_table[listed.rows])
+        tokens = PackedTokens(token_ids, slots, inputs.positions, inputs.tiles, inputs.sample_at.long(), chunks)
         logits = self._model.prefill(tokens, self._paged)
         if len(inputs.sample_rows):
             self._draws.plain(*self._drawn(inputs, logits))

@@ -25,12 +25,12 @@ class DeviceStep:
     """What a pass hands to its attention layers.
 
     slots: [T] int64, where each token's key and value go; query_stride: how far apart `attend` wants its queries;
-    attend(layer, query, out): query: [T, query_stride], heads first; out: [T, heads * head_dim].
+    attend(layer, query): query: [T, query_stride], heads first; returns [T, heads * head_dim].
     """
 
     slots: torch.Tensor
     query_stride: int
-    attend: Callable[[LayerAttention, torch.Tensor, torch.Tensor], None]
+    attend: Callable[[LayerAttention, torch.Tensor], torch.Tensor]
 
 
 class CachedAttention:
@@ -52,9 +52,8 @@ class CachedAttention:
             cache.flatten(0, 1)[:, :, :head_dim].index_copy_(0, step.slots, new.to(cache.dtype))
 
         rows = self._query_rows(query, step.query_stride, keys.dtype)
-        out = torch.empty(num_tokens, self._shape.query_width, dtype=keys.dtype, device=query.device)
-        step.attend(LayerAttention(keys, values, scale, window, soft_cap=soft_cap), rows, out)
-        return out.view(num_tokens, num_heads, -1)[:, :, :head_dim].to(query.dtype)
+        attended = step.attend(LayerAttention(keys, values, scale, window, soft_cap=soft_cap), rows)
+        return attended.view(num_tokens, num_heads, -1)[:, :, :head_dim].to(query.dtype)
 
     def _query_rows(self, query: torch.Tensor, stride: int, dtype: torch.dtype) -> torch.Tensor:
         """[T, stride]: the queries as wide as the cache's heads."""
@@ -93,16 +92,18 @@ class UnfusedModel:
     def decode(self, scratch: Scratch, batch: int, paged: PagedAttention) -> torch.Tensor:
         inputs = scratch.inputs.first(batch)
 
-        def attend(layer: LayerAttention, query: torch.Tensor, out: torch.Tensor) -> None:
+        def attend(layer: LayerAttention, query: torch.Tensor) -> torch.Tensor:
+            out = query.new_empty(query.shape)
             paged.decode(layer, query, inputs.positions, inputs.tables, out)
+            return out
 
         step = DeviceStep(inputs.slots.long(), self.shape.query_width, attend)
         logits = self._run(inputs.hidden[:, 0], inputs.positions, step, None)
         return scratch.logits[:batch].copy_(logits)
 
     def prefill(self, tokens: PackedTokens, paged: PagedAttention) -> torch.Tensor:
-        def attend(layer: LayerAttention, query: torch.Tensor, out: torch.Tensor) -> None:
-            paged.prefill(layer, query, tokens.tiles, out)
+        def attend(layer: LayerAttention, query: torch.Tensor) -> torch.Tensor:
+            return paged.attend_packed(layer, query, tokens.tiles, tokens.chunks)
 
         step = DeviceStep(tokens.slots.long(), self.shape.qkv_width, attend)
         return self._run(tokens.token_ids, tokens.positions, step, tokens.sample_at).float()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from inference.config import Device, EngineConfig
+from inference.config import Attention, Device, EngineConfig
 from inference.errors import ModelLoadError
 from inference.mask_ledger import MaskJob, MasksTogether
 from inference.paged_kv.pool import KVLayout, KVPool
@@ -39,8 +39,10 @@ _LEAST_HEAD_DIM = 16
 class Runner(Protocol):
     """What the engine drives; one implementation a device."""
 
-    attention_name: str
     bounds: StepBounds
+
+    @property
+    def attention_name(self) -> str: ...
 
     @property
     def mask_counts(self) -> tuple[int, float]: ...
@@ -96,7 +98,7 @@ def load(config: EngineConfig, clock: PhaseClock | None = None) -> LoadedModel:
     max_model_len, num_blocks, bound = size_kv(longest, config, layout, free_bytes)
     for kind in settle_rotary(model, max_model_len):
         logger.info("%s rotary embeddings are those for sequences of %d tokens", kind, max_model_len)
-    place = _Place(layout, num_blocks, max_model_len, config.max_rows)
+    place = _Place(layout, num_blocks, max_model_len, config.max_rows, config.attention)
     if parts is None:
         runner: Runner = _cpu_runner(model, place, config)
     else:
@@ -135,6 +137,8 @@ def _check_device(config: EngineConfig) -> None:
         raise ModelLoadError("--device cuda: torch finds no CUDA device here. Use --device cpu.")
     if config.device == "cuda" and config.dtype == "int8":
         raise ModelLoadError("--dtype int8 is for CPUs. With --device cuda use bf16, fp16 or fp32.")
+    if config.device == "cpu" and config.attention != "auto":
+        raise ModelLoadError(f"--attention {config.attention} is for --device cuda. Leave it out on the CPU.")
     if config.dtype == "int8" and not {"x86", "fbgemm"} & set(torch.backends.quantized.supported_engines):
         raise ModelLoadError("--dtype int8 needs an x86 CPU with AVX2. Use --dtype fp32 or bf16.")
 
@@ -147,6 +151,7 @@ class _Place:
     num_blocks: int
     max_model_len: int
     max_rows: int
+    attention: Attention
 
 
 def _cpu_runner(model: nn.Module, place: _Place, config: EngineConfig) -> ModelRunner:
@@ -171,6 +176,7 @@ def _cuda_runner(model: nn.Module, parts: ModelParts | Unfusable, place: _Place,
     from inference.runner.cuda_model import DeviceModel
     from inference.runner.cuda_runner import CudaRunner
     from inference.runner.cuda_unfused import UnfusedModel
+    from inference.runner.flash_prefill import flash_prefill
     from inference.runner.step_model import StepModel
 
     with memory_for("pool"):
@@ -185,7 +191,10 @@ def _cuda_runner(model: nn.Module, parts: ModelParts | Unfusable, place: _Place,
                 "fused none of %d layers: %s. They run as Transformers defines them, only attention by our kernels",
                 place.layout.num_layers, parts.because,
             )  # fmt: skip
-        runner = CudaRunner(on_device, pool, max_rows=place.max_rows, max_model_len=place.max_model_len)
+        prefills = flash_prefill(place.attention, on_device.shape, pool)
+        runner = CudaRunner(
+            on_device, pool, max_rows=place.max_rows, max_model_len=place.max_model_len, prefills=prefills
+        )
         sizes = [*range(1, min(32, place.max_rows) + 1), *range(40, place.max_rows + 1, 8)]
         try:
             runner.capture(sizes)
@@ -196,6 +205,7 @@ def _cuda_runner(model: nn.Module, parts: ModelParts | Unfusable, place: _Place,
                 f"{type(model).__name__}: its step cannot be captured as a CUDA graph, so it cannot run on CUDA yet: "
                 f"{error}. Serve it with --device cpu."
             ) from error
+    logger.info("attention: %s", runner.attention_name)
     return runner
 
 

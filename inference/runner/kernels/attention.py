@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 import triton
 
+from inference.runner.kernels.chunks import ChunkAttention, Chunks
 from inference.runner.kernels.decode_attention import decode_kernel
 from inference.runner.kernels.heads import HeadShape, LayerAttention
 from inference.runner.kernels.prefill_attention import prefill_kernel
@@ -51,13 +52,15 @@ class PagedAttention:
     """Launches the kernels; holds what all layers share. One stream only: layers take turns with the scratch.
 
     block_table: [max_rows, max_blocks] int32; max_model_len and max_batch bound what decode is asked; element_size:
-    bytes of a cached value.
+    bytes of a cached value; prefills: what computes prefills in our kernel's place, where it takes the layer.
     """
 
     def __init__(
         self, shape: HeadShape, block_table: torch.Tensor, block_size: int, *, max_model_len: int, max_batch: int,
         element_size: int = 2, tiling: DecodeTiling | None = None, prefill_tiling: PrefillTiling | None = None,
+        prefills: ChunkAttention | None = None,
     ) -> None:  # fmt: skip
+        self._prefills = prefills
         self._prefill_tiling = prefill_tiling or choose_prefill_tiling(shape.head_dim, element_size)
         self._tiling = tiling or choose_decode_tiling(shape.head_dim, element_size)
         self._shape, self._block_table, self._block_size = shape, block_table, block_size
@@ -77,6 +80,16 @@ class PagedAttention:
         self._tile_stats = torch.empty(num_tile_parts * 2 * TILE_QUERIES, dtype=torch.float32, device=device)
         self._tile_arrivals = torch.zeros(num_tile_parts, dtype=torch.int32, device=device)
         self._num_sms = torch.cuda.get_device_properties(device).multi_processor_count if block_table.is_cuda else 1
+
+    @property
+    def name(self) -> str:
+        """What computes attention, once the layers have asked."""
+        prefills = self._prefills
+        return "triton" if prefills is None or not prefills.is_used else f"triton decode, {prefills.name} prefill"
+
+    @property
+    def wants_chunks(self) -> bool:
+        return self._prefills is not None
 
     def decode(
         self, layer: LayerAttention, query: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor,
@@ -99,8 +112,22 @@ class PagedAttention:
             SOFT_CAP=layer.soft_cap * _LOG2E, STAGES=tiling.num_stages, num_warps=tiling.num_warps,
         )  # fmt: skip
 
+    def attend_packed(
+        self, layer: LayerAttention, qkv: torch.Tensor, tiles: torch.Tensor, chunks: Chunks | None
+    ) -> torch.Tensor:
+        """[T, heads * head_dim], causal attention of packed chunks whose queries and keys store_heads has dealt with.
+
+        qkv: [T, qkv_width], of which queries are read; tiles: see `prefill`; chunks: the same chunks, where
+        wants_chunks. What stands for tokens of no chunk is anything: nothing but the spare row's block keeps of it.
+        """
+        if self._prefills is not None and chunks is not None and self._prefills.takes(layer):
+            return self._prefills(layer, qkv, chunks)
+        out = qkv.new_empty(qkv.shape[0], self._shape.query_width)
+        self.prefill(layer, qkv, tiles, out)
+        return out
+
     def prefill(self, layer: LayerAttention, qkv: torch.Tensor, tiles: torch.Tensor, out: torch.Tensor) -> None:
-        """Causal attention of packed chunks whose queries and keys store_heads has dealt with.
+        """Our kernel's attend_packed; writes out.
 
         tiles: [n, 8] int32, see tiles_of; those with no queries do nothing. Grid (num_heads, n).
         """

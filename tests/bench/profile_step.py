@@ -31,11 +31,12 @@ def main() -> None:
     parser.add_argument("--batches", type=lambda text: [int(part) for part in text.split(",")], default=[1, 8, 32])
     parser.add_argument("--prefills", type=lambda text: [int(part) for part in text.split(",")], default=[])
     parser.add_argument("--context", type=int, default=384)
+    parser.add_argument("--attention", choices=("auto", "triton", "flash"), default="auto")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         config = EngineConfig(
             args.model, write_config(args.model, Path(scratch)), random_weights=True, device="cuda", dtype="bf16",
-            max_rows=max(args.batches), max_model_len=args.context + 4096, kv_bytes=8 << 30,
+            max_rows=max(args.batches), max_model_len=args.context + 4096, kv_bytes=8 << 30, attention=args.attention,
         )  # fmt: skip
         runner = load(config).runner
     for batch in args.batches:

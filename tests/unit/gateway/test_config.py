@@ -22,6 +22,11 @@ def test_keys_come_from_flags_and_environment_one_or_many():
     assert options.gateway.api_keys == ("a", "b", "c", "d", "e")
 
 
+def test_attention_is_the_engines_to_choose_or_what_the_server_is_told():
+    assert parse().attention == "auto"
+    assert parse("--attention", "flash").attention == "flash"
+
+
 def test_reasoning_is_called_as_the_server_is_told():
     assert parse().gateway.reasoning_field == "reasoning_content"
     assert parse("--reasoning-field", "both").gateway.reasoning_field == "both"

@@ -50,6 +50,11 @@ def test_a_model_gets_an_engine_with_the_flags(random_model, flags, device, dtyp
     assert config.random_weights
 
 
+def test_the_engine_is_told_which_attention_to_use(random_model):
+    for flags, attention in (((), "auto"), (("--device", "cuda", "--attention", "triton"), "triton")):
+        assert build_backend(options("--model", random_model, *flags)).engine._config.attention == attention
+
+
 def test_names_given_by_hand_replace_the_models_own(random_model):
     given = options("--model", random_model, "--served-model-name", "a", "--served-model-name", "b")
     assert build_backend(given).gateway_config(given).served_names == ("a", "b")

@@ -65,6 +65,7 @@ def test_every_option_has_its_place():
         (["--upstream", URL, "--dialect", "hermes"], "--content-dialect"),
         (["--upstream", URL, "--device", "cuda"], "leave it out"),
         (["--upstream", URL, "--dtype", "fp32"], "leave it out"),
+        (["--upstream", URL, "--attention", "auto"], "leave it out"),
         (["--upstream", URL, "--max-model-len", "64"], "leave it out"),
         (["--upstream", URL, "--kv-memory", "1GiB"], "leave it out"),
         (["--upstream", URL, "--served-model-name", "a"], "needs --model"),

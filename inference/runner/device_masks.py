@@ -1,8 +1,8 @@
 """The masks of constrained rows, where a CUDA device reads them: in pinned host memory, written while it computes.
 
 A row's `posted` word says for which holder and position its mask is good. The device looks at it when it comes to
-sampling; nothing is copied and nothing is enqueued for it. Masks that are quick are computed together, where they are
-asked for; those that may take long each in a thread, and the device goes on without them if need be.
+sampling; nothing is copied and nothing is enqueued for it. Masks that are quick are computed together, in a thread of
+their own; those that may take long each in another, and the device goes on without them if need be.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from inference.processors import num_mask_threads
 logger = logging.getLogger("headrace.engine")
 
 _WAIT_S = 0.00005
-DISPATCH = True
 
 
 class DeviceMasks:
@@ -60,7 +59,7 @@ class DeviceMasks:
         self._latest = [None] * len(self._latest)
 
     def post(self, jobs: Sequence[MaskJob]) -> None:
-        """Returns when the quick masks are there. Of a row, the last job is the one that counts."""
+        """Returns at once. Of a row, the last job is the one that counts."""
         latest = {job.row: job for job in jobs}
         for row, job in latest.items():
             with self._locks[row]:
@@ -79,10 +78,8 @@ class DeviceMasks:
                 self._jobs.put(job)
             else:
                 quick.append((job, job.matcher))
-        if quick and DISPATCH:
+        if quick:
             self._batches.put(quick)
-        elif quick:
-            self._compute_quick(quick)
 
     def _work_on_batches(self) -> None:
         while (batch := self._batches.get()) is not None:

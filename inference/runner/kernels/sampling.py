@@ -27,8 +27,11 @@ PLAIN, FILTERED, BY_HOST = tl.constexpr(0), tl.constexpr(2), tl.constexpr(1)
 
 
 @triton.jit
-def _allowed(masks, mask_stride, posted, row, holder, position, ids, inside, SPINS: tl.constexpr):
-    """Which of `ids` may stand at `position` of the row's holder, and whether the host has said so by now."""
+def _allowed(masks, mask_stride, posted, row, holder, position, tile, TILE: tl.constexpr, SPINS: tl.constexpr):
+    """Which of a tile's tokens may stand at `position` of the row's holder, and whether the host has said so by now.
+
+    The mask comes from the host's memory: each word is read once, by neighbouring threads.
+    """
     wanted = (holder.to(tl.int64) << 32) | (position.to(tl.int64) << 1)
     word = tl.load(posted + row, volatile=True)
     spins = 0
@@ -36,8 +39,10 @@ def _allowed(masks, mask_stride, posted, row, holder, position, ids, inside, SPI
         word = tl.load(posted + row, volatile=True)
         spins += 1
     is_known = (word >> 1) == (wanted >> 1)
-    bits = tl.load(masks + row * mask_stride + ids // 32, mask=inside & is_known, other=0, volatile=True)
-    return ((bits >> (ids % 32)) & 1 != 0) | (word % 2 != 0), is_known
+    at = tile * (TILE // 32) + tl.arange(0, TILE // 32)
+    words = tl.load(masks + row * mask_stride + at, mask=(at < mask_stride) & is_known, other=0, volatile=True)
+    bits = tl.reshape((words[:, None] >> tl.arange(0, 32)[None, :]) & 1, [TILE])
+    return (bits != 0) | (word % 2 != 0), is_known
 
 
 @triton.jit
@@ -48,7 +53,7 @@ def _mask_kernel(
     inside = ids < vocab_size
     allowed, _ = _allowed(
         masks, mask_stride, posted, tl.cast(row, tl.int64), tl.cast(holder, tl.int32), tl.cast(position, tl.int32),
-        ids, inside, SPINS,
+        tl.program_id(0), TILE, SPINS,
     )  # fmt: skip
     tl.store(logits + ids, tl.full([TILE], -float("inf"), tl.float32), mask=inside & (allowed == 0))
 
@@ -102,7 +107,7 @@ def _sample_kernel(
         holder = tl.load(mask_holders + row)
         is_known = holder == 0
         if holder != 0:
-            allowed, is_known = _allowed(masks, mask_stride, posted, row, holder, position, ids, inside, SPINS)
+            allowed, is_known = _allowed(masks, mask_stride, posted, row, holder, position, tile, TILE, SPINS)
             scores = tl.where(allowed, scores, -float("inf"))
         best, at = tl.max(scores, axis=0, return_indices=True, return_indices_tie_break_left=True)
         tl.store(best_scores + index * NUM_TILES + tile, best, cache_modifier=".cg")

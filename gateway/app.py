@@ -47,7 +47,7 @@ class GatewayApp:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.config = config
-        self.metrics = Metrics(clock, lambda: backend.stats)
+        self.metrics = Metrics(clock, lambda: backend.stats, lambda: backend.info)
         self.admission = Admission(config.max_live_turns)
         self.runner = TurnRunner(backend, config, self.metrics, self.admission, wall_clock)
         self._authenticator = Authenticator(config.api_keys)

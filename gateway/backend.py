@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, Self
 
 from gateway.served_models import ServedModels
-from gateway.types import EngineStats, Piece, Prepared, TokenCount, Turn, UsageReport
+from gateway.types import EngineInfo, EngineStats, Piece, Prepared, TokenCount, Turn, UsageReport
 
 
 class PieceStream(Protocol):
@@ -46,6 +46,10 @@ class Backend(Protocol):
     @property
     def max_model_len(self) -> int | None:
         """Prompt and answer together, in tokens; None = no limit or not known yet."""
+
+    @property
+    def info(self) -> EngineInfo | None:
+        """What the engine runs; None where there is none, or none that is ready."""
 
     @property
     def stats(self) -> EngineStats | None:

@@ -13,12 +13,18 @@ from contextlib import contextmanager
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from gateway.errors import GatewayError
 from gateway.schema_checks import Violation
-from gateway.types import ChunksEnd, EngineStats, Piece, TurnEvent, TurnText, Usage
+from gateway.types import ChunksEnd, EngineInfo, EngineStats, Piece, TurnEvent, TurnText, Usage
 from stream_parser.events import Finish, ToolCallEnd, ToolCallStart
 
 _LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 240.0)
@@ -45,9 +51,12 @@ class Histogram:
 class Metrics:
     """One an app. Attributes are written by their owners; `registry` is scraped."""
 
-    def __init__(self, clock: Callable[[], float], engine_stats: Callable[[], EngineStats | None]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], engine_stats: Callable[[], EngineStats | None],
+        engine_info: Callable[[], EngineInfo | None] = lambda: None,
+    ) -> None:  # fmt: skip
         self._clock = clock
-        self.engine_stats = engine_stats
+        self.engine_stats, self.engine_info = engine_stats, engine_info
         self.time_to_first_token = Histogram()
         self.inter_token_latency = Histogram()
         self.turn_latency = Histogram()
@@ -151,6 +160,9 @@ class _GatewayCollector(Collector):
         stats = self._metrics.engine_stats()
         if stats is not None:
             yield from _engine_families(stats)
+        info = self._metrics.engine_info()
+        if info is not None:
+            yield _engine_labels(info)
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -208,6 +220,14 @@ def _engine_families(stats: EngineStats) -> Iterator[Metric]:
     yield _counter("num_masks", "Masks computed for turns that are held to a grammar.", stats.num_masks)
     yield _counter("mask_seconds", "Time that computing masks took, beside the forward passes.", stats.mask_s)
     yield _counter("num_preemptions", "Turns set back for lack of KV blocks.", stats.num_preemptions)
+
+
+def _engine_labels(info: EngineInfo) -> Metric:
+    labels = {
+        "architecture": info.architecture, "device": info.device, "dtype": info.dtype,
+        "attention": info.attention_backend,
+    }  # fmt: skip
+    return InfoMetricFamily("headrace_engine", "What the engine runs.", value=labels)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

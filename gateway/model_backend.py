@@ -116,6 +116,10 @@ class ModelBackend:
         return None if self._engine.info is None else self._engine.info.max_model_len
 
     @property
+    def info(self) -> EngineInfo | None:
+        return self._engine.info
+
+    @property
     def stats(self) -> EngineStats | None:
         return self._engine.stats
 

@@ -143,6 +143,10 @@ class ScriptedBackend:
         return None
 
     @property
+    def info(self) -> None:
+        return None
+
+    @property
     def stats(self) -> EngineStats | None:
         return EngineStats(num_running=self._num_running)
 

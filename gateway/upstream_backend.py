@@ -75,6 +75,10 @@ class UpstreamBackend:
         return None
 
     @property
+    def info(self) -> None:
+        return None
+
+    @property
     def stats(self) -> EngineStats | None:
         return None
 

@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.app import GatewayApp
 from gateway.errors import EngineDown
 from gateway.metrics import Histogram, Metrics
 from gateway.types import EngineStats, TextPiece, TurnEvent, TurnText, Usage
 from stream_parser.events import Finish, ToolCallEnd, ToolCallStart
+from tests.testkit.gateway_kit import FakeEngine, engine_info, gateway_config, model_backend, scripted
 
 
 class Clock:
@@ -117,6 +121,20 @@ def test_the_engines_snapshot_is_shown_as_it_is():
     assert found["headrace_kv_blocks_in_use"] == 50
     assert found["headrace_kv_cache_usage_perc"] == 0.25
     assert found["headrace_prefix_cache_hits_total"] == 7
+
+
+def test_what_the_engine_runs_is_told_once_it_is_known():
+    info = replace(engine_info(), device="cuda", dtype="bf16", attention_backend="triton decode, flash-attn-4 prefill")
+    labels = "architecture=TestForCausalLM,attention=triton decode, flash-attn-4 prefill,device=cuda,dtype=bf16"
+    assert samples(Metrics(Clock(), EngineStats, lambda: info))[f"headrace_engine_info{{{labels}}}"] == 1
+    assert not any("engine_info" in name for name in samples(Metrics(Clock(), EngineStats, lambda: None)))
+
+
+def test_an_app_tells_what_its_backends_engine_runs():
+    told = samples(GatewayApp(model_backend(FakeEngine()), gateway_config()).metrics)
+    assert any(name.startswith("headrace_engine_info{architecture=TestForCausalLM") for name in told)
+    told = samples(GatewayApp(scripted("ok"), gateway_config()).metrics)
+    assert not any("engine_info" in name for name in told)
 
 
 def test_without_an_engine_there_are_no_engine_metrics_and_no_division_by_zero():

@@ -15,7 +15,6 @@ from torch import nn
 
 from inference.paged_kv.pool import KVPool
 from inference.runner.fusions import Recognised
-from inference.runner.head_layout import HeadLayout
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.chunks import Chunks
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, store_heads
@@ -97,7 +96,7 @@ class DeviceLayer:
 
     def __init__(self, seen: Recognised, pool: KVPool, shape: HeadShape, cos_sin: torch.Tensor) -> None:
         parts, use = seen.parts, seen.use
-        layout = HeadLayout(parts.head_dim, use.num_rotated, shape.head_dim)
+        layout = use.layout(parts.head_dim, shape.head_dim)
         query_norm, key_norm = layout.norm(parts.query_norm), layout.norm(parts.key_norm)
         self.attention = LayerAttention(
             keys=pool.keys[seen.index], values=pool.values[seen.index], scale=use.scale, window=use.window,

@@ -20,12 +20,16 @@ Embeddings = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How a layer uses attention. num_rotated: a head's leading dimensions that are rotated; soft_cap: 0 is none."""
+    """How a layer uses attention. num_rotated, adjacent: see HeadLayout; soft_cap: 0 is none."""
 
     scale: float
     window: int | None
     soft_cap: float
     num_rotated: int
+    adjacent: bool = False
+
+    def layout(self, head_dim: int, width: int) -> HeadLayout:
+        return HeadLayout(head_dim, width, self.num_rotated, self.adjacent)
 
 
 class FusedLayer(nn.Module):
@@ -43,7 +47,7 @@ class FusedLayer(nn.Module):
 
         self.attention_in, self.attention_out = parts.attention_in, parts.attention_out
         self.mlp_in, self.mlp_out = parts.mlp_in, parts.mlp_out
-        layout = HeadLayout(parts.head_dim, use.num_rotated, parts.head_dim)
+        layout = use.layout(parts.head_dim, parts.head_dim)
         self.query_norm, self.key_norm = layout.norm(parts.query_norm), layout.norm(parts.key_norm)
         self.qkv = make_linear(*layout.qkv(parts.query, parts.key, parts.value))
         self.out = make_linear(*parts.out)

@@ -171,8 +171,9 @@ def _verified(layer: nn.Module, parts: LayerParts, embeddings: Embeddings, posit
         expected = run(trial)
         # Where a layer adds large numbers, small sums of them have large errors.
         tolerance = 1e-4 * max(1.0, float((expected - hidden).square().mean().sqrt()))
-        for num_rotated in (given[0].shape[-1], 0):  # some models leave positions out of some layers
-            use = Use(*witness.seen, num_rotated=num_rotated)
+        width = given[0].shape[-1]
+        for num_rotated, adjacent in ((width, False), (width, True), (0, False)):  # some layers are told no positions
+            use = Use(*witness.seen, num_rotated=num_rotated, adjacent=adjacent)
             if torch.allclose(run(FusedLayer(trial, dense, use)), expected, rtol=1e-4, atol=tolerance):
                 return use
         return None

@@ -16,12 +16,13 @@ from inference.runner.layer_parts import Affine, Norm, stack
 
 @dataclass(frozen=True, slots=True)
 class HeadLayout:
-    """head_dim: the model's; num_rotated: a head's leading dimensions that are rotated, dimension i of their first half
-    with dimension i of their second; width: the cache's, at least head_dim."""
+    """head_dim: the model's; width: the cache's, at least head_dim; num_rotated: a head's leading dimensions that are
+    rotated, dimension i of their first half with dimension i of their second; adjacent: each with its neighbour."""
 
     head_dim: int
-    num_rotated: int
     width: int
+    num_rotated: int
+    adjacent: bool = False
 
     def qkv(self, query: Affine, key: Affine, value: Affine) -> Affine:
         """One projection to heads of this layout. Values keep their order: nothing rotates them."""
@@ -56,6 +57,8 @@ class HeadLayout:
         return heads(weight), None if bias is None else heads(bias)
 
     def _order(self) -> torch.Tensor:
+        if self.adjacent:
+            return torch.arange(self.head_dim)
         half = self.num_rotated // 2
         pairs = torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).flatten()
         return torch.cat([pairs, torch.arange(self.num_rotated, self.head_dim)])

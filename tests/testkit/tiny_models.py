@@ -51,6 +51,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "logits_scaling": 4.0,
     },
     "olmo2": {"model_type": "olmo2"},
+    "glm": {"model_type": "glm", "head_dim": 8, "attention_bias": True},  # pairs of neighbours, half of them rotated
     "smollm3": {
         "model_type": "smollm3", "no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 16,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
@@ -93,7 +94,7 @@ CUDA_CONFIGS: dict[str, dict[str, Any]] = {
 # Those whose every layer is our kernels on CUDA.
 FUSED_ON_CUDA = (
     "llama", "llama_with_biases", "qwen2", "qwen3", "mistral", "llama3_rope", "phi3", "phi3_partial_rotary", "granite",
-    "smollm3", *CUDA_CONFIGS,
+    "glm", "smollm3", *CUDA_CONFIGS,
 )  # fmt: skip
 
 

@@ -8,7 +8,12 @@ from inference.runner.head_layout import HeadLayout
 from inference.runner.layer_parts import Norm
 
 HEADS, KV_HEADS, TOKENS, INPUTS = 4, 2, 5, 6
-LAYOUTS = [HeadLayout(*sizes) for sizes in ((12, 12, 12), (12, 8, 12), (12, 0, 12), (12, 8, 16), (6, 6, 16))]
+SIZES = ((12, 12, 12), (12, 12, 8), (12, 12, 0), (12, 16, 8), (6, 16, 6))
+LAYOUTS = [HeadLayout(*sizes, adjacent) for sizes in SIZES for adjacent in (False, True)]
+
+
+def _random(shape):
+    return torch.randn(shape, dtype=torch.float64)
 
 
 def _normed(heads, norm):
@@ -17,7 +22,11 @@ def _normed(heads, norm):
     return heads * torch.rsqrt(heads.square().mean(-1, keepdim=True) + norm.eps) * norm.weight
 
 
-def _rotated_by_halves(heads, angles):
+def _rotated(heads, angles, adjacent):
+    """As models do it, each of the two kinds."""
+    num_rotated = 2 * angles.shape[-1]
+    if adjacent:
+        return torch.cat([_rotated_by_pairs(heads[..., :num_rotated], angles), heads[..., num_rotated:]], dim=-1)
     half = angles.shape[-1]
     first, second, rest = heads[..., :half], heads[..., half : 2 * half], heads[..., 2 * half :]
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
@@ -44,13 +53,15 @@ def test_what_attention_gives_is_what_the_model_gives(layout, has_norm, biased):
     shapes = [(HEADS * layout.head_dim, INPUTS), *[(KV_HEADS * layout.head_dim, INPUTS)] * 2]
     shapes.append((INPUTS, HEADS * layout.head_dim))
     query, key, value, out = affines = [
-        (torch.randn(shape), torch.randn(shape[0]) if index in biased else None) for index, shape in enumerate(shapes)
+        (_random(shape), _random(shape[:1]) if index in biased else None) for index, shape in enumerate(shapes)
     ]
     norms = [Norm(torch.rand(layout.head_dim) + 0.5, 1e-2) if has_norm else None for _ in range(2)]
-    x, angles = torch.randn(TOKENS, INPUTS), torch.rand(TOKENS, layout.num_rotated // 2) * 6
+    x, angles = _random((TOKENS, INPUTS)), torch.rand(TOKENS, layout.num_rotated // 2) * 6
 
     heads = [F.linear(x, *affine).unflatten(-1, (-1, layout.head_dim)) for affine in affines[:3]]
-    turned = [_rotated_by_halves(_normed(part, norm), angles) for part, norm in zip(heads[:2], norms, strict=True)]
+    turned = [
+        _rotated(_normed(part, norm), angles, layout.adjacent) for part, norm in zip(heads[:2], norms, strict=True)
+    ]
     expected = F.linear(_attended(*turned, heads[2]), *out)
 
     qkv = F.linear(x, *layout.qkv(query, key, value)).unflatten(-1, (-1, layout.width))
@@ -63,7 +74,7 @@ def test_what_attention_gives_is_what_the_model_gives(layout, has_norm, biased):
 
 def test_a_rotation_finds_what_it_mixes_side_by_side_and_the_rest_as_it_was():
     numbered = torch.arange(12)[:, None]
-    weight, _ = HeadLayout(6, 4, 8).qkv((numbered, None), (numbered[:6], None), (numbered[6:], None))
+    weight, _ = HeadLayout(6, 8, 4).qkv((numbered, None), (numbered[:6], None), (numbered[6:], None))
     zeros = [0, 0]
     assert weight.flatten().tolist() == [
         *[0, 2, 1, 3, 4, 5], *zeros, *[6, 8, 7, 9, 10, 11], *zeros, *[0, 2, 1, 3, 4, 5], *zeros,

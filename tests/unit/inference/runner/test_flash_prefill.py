@@ -153,7 +153,7 @@ def test_a_kind_of_layer_that_comes_out_right_is_taken_after_one_trial(layer):
         (Layer(window=512), {"window_size": (None, None)}),
         (Layer(window=512), {"window_size": (20, 0)}),
         (Layer(window=512), {"window_size": (18, 0)}),
-        (Layer(soft_cap=30.0), {"softcap": 0.0}),
+        *[(Layer(soft_cap=cap), {"softcap": 0.0}) for cap in (2.0, 30.0, 50.0, 100.0)],
         (Layer(), {"softmax_scale": 0.3}),
     ],
 )

@@ -217,6 +217,10 @@ def _engine_families(stats: EngineStats) -> Iterator[Metric]:
     )
     yield _counter("num_guessed_tokens", "Tokens guessed from a turn's own history.", stats.num_guessed_tokens)
     yield _counter("num_right_guesses", "Of these, those that held.", stats.num_right_guesses)
+    yield _counter("num_late_masks", "How often a row sat a step out, its mask not having come.", stats.num_late_masks)
+    yield _counter(
+        "num_redrawn_tokens", "Drawn without a mask, refused, and drawn again with it.", stats.num_redrawn_tokens
+    )
     yield _counter("num_masks", "Masks computed for turns that are held to a grammar.", stats.num_masks)
     yield _counter("mask_seconds", "Time that computing masks took, beside the forward passes.", stats.mask_s)
     yield _counter("num_preemptions", "Turns set back for lack of KV blocks.", stats.num_preemptions)

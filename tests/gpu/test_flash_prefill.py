@@ -21,11 +21,21 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
 from inference.runner import flash_prefill  # noqa: E402
 from inference.runner.cuda_inputs import PackedInputs, PackedShape  # noqa: E402
+from inference.runner.cuda_model import DeviceModel  # noqa: E402
+from inference.runner.cuda_unfused import UnfusedModel  # noqa: E402
 from inference.runner.flash_prefill import FlashPrefill  # noqa: E402
 from inference.runner.kernels.attention import PagedAttention  # noqa: E402
 from inference.runner.kernels.chunks import Chunks  # noqa: E402
 from inference.runner.kernels.heads import HeadShape, LayerAttention  # noqa: E402
+from inference.runner.model_parts import ModelParts, model_parts  # noqa: E402
 from inference.step import ScheduledRow  # noqa: E402
+from tests.testkit.device_rows import (  # noqa: E402
+    MAX_LEN,
+    DeviceRows,
+    random_prompts,
+    tiny_model_for_pages,
+    transformers_logits,
+)
 from tests.testkit.fake_flash import flash_attn_varlen_func  # noqa: E402
 from tests.testkit.local_engine import loaded, local_engine  # noqa: E402
 from tests.testkit.tiny_models import VOCAB, save_tiny_model  # noqa: E402
@@ -37,7 +47,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-BLOCK, MAX_LEN, NUM_ROWS = 16, 640, 5
+BLOCK, NUM_ROWS, BLOCKS_PER_ROW = 16, 5, 40
 SPARE_ROW = NUM_ROWS
 # (row, start, number of tokens)
 SPANS = ((3, 0, 70), (0, 40, 1), (2, 200, 131), (4, 500, 140))
@@ -63,18 +73,19 @@ class World:
     def __init__(self, shape: HeadShape, window=None, soft_cap=0.0, attend=None, dtype=DTYPE) -> None:
         self.shape = shape
         self.layout = KVLayout(1, shape.num_kv_heads, shape.head_dim, BLOCK, dtype)
-        blocks_per_row = MAX_LEN // BLOCK
-        pool = KVPool(self.layout, NUM_ROWS * blocks_per_row + 1, DEVICE)
+        pool = KVPool(self.layout, NUM_ROWS * BLOCKS_PER_ROW + 1, DEVICE)
         for cache in (pool.keys[0], pool.values[0]):
             cache.normal_()
         order = torch.randperm(pool.num_blocks - 1, dtype=torch.int32, device=DEVICE)
-        self.table = torch.full((NUM_ROWS + 1, blocks_per_row), pool.num_blocks - 1, dtype=torch.int32, device=DEVICE)
-        self.table[:NUM_ROWS] = order.view(NUM_ROWS, blocks_per_row)
+        self.table = torch.full((NUM_ROWS + 1, BLOCKS_PER_ROW), pool.num_blocks - 1, dtype=torch.int32, device=DEVICE)
+        self.table[:NUM_ROWS] = order.view(NUM_ROWS, BLOCKS_PER_ROW)
         self.layer = LayerAttention(pool.keys[0], pool.values[0], 0.3, window, soft_cap=soft_cap)
         self.flash = None if attend is None else FlashPrefill(attend, shape, self.layout, DEVICE, is_required=True)
 
     def paged(self, prefills=None) -> PagedAttention:
-        return PagedAttention(self.shape, self.table, BLOCK, max_model_len=MAX_LEN, max_batch=8, prefills=prefills)
+        return PagedAttention(
+            self.shape, self.table, BLOCK, max_model_len=BLOCKS_PER_ROW * BLOCK, max_batch=8, prefills=prefills
+        )
 
     def qkv(self, num_tokens: int) -> torch.Tensor:
         return torch.randn(num_tokens, self.shape.qkv_width, device=DEVICE).to(self.layout.dtype) * 2
@@ -157,10 +168,34 @@ def test_a_pass_of_no_chunks_lists_empty_ones():
     assert [buffer[start : start + length].tolist() for start, length in sections] == [[9] * 3, [0] * 4, [0] * 3]
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["cuda_qwen3", "gemma2"])
+def test_models_whose_prefills_another_computes_give_transformers_logits(name):
+    """Fused, and as Transformers defines them, with windows and capped scores."""
+    prompts, model = random_prompts(), tiny_model_for_pages(name)
+    expected = transformers_logits(name, prompts)
+    parts, rows = model_parts(model), DeviceRows(model.config, prompts)
+    if isinstance(parts, ModelParts):
+        on_device = DeviceModel(model, parts, rows.pool, MAX_LEN)
+    else:
+        on_device = UnfusedModel(model, rows.pool, model.config.num_attention_heads, MAX_LEN)
+    flash = FlashPrefill(flash_attn_varlen_func, on_device.shape, rows.pool.layout, DEVICE, is_required=True)
+    rows.check(on_device, expected, flash)
+    assert flash.is_used
+
+
+# Each is compiled, which takes seconds.
+KINDS_OF_FLASH = [
+    *[(shape, None, 0.0, torch.bfloat16) for shape in SHAPES],
+    *[(SHAPES[2], window, soft_cap, torch.bfloat16) for window, soft_cap in KINDS[1:]],
+    (SHAPES[1], 37, 0.0, torch.bfloat16),
+    (SHAPES[3], 37, 20.0, torch.bfloat16),
+    (SHAPES[2], None, 0.0, torch.float16),
+]
+
+
 @needs_flash
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("window", "soft_cap"), KINDS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "window", "soft_cap", "dtype"), KINDS_OF_FLASH)
 def test_flash_attention_equals_its_reference(shape, window, soft_cap, dtype):
     world = World(shape, window, soft_cap, _flash(), dtype)
     assert world.flash.takes(world.layer)
@@ -213,9 +248,10 @@ def _generate(folder, attention: str, dtype: str = "bf16") -> tuple[dict[str, li
         return {turn_id: engine.tokens(turn_id) for turn_id in _prompts()}, model.attention_backend
 
 
-def _near_ties(folder, tokens: dict[str, list[int]], others: dict[str, list[int]]) -> int:
-    """How many turns part. Where one does, the model in float32 must rate both tokens nearly alike."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(DEVICE)
+@torch.inference_mode()
+def _check_near_ties(folder, tokens: dict[str, list[int]], others: dict[str, list[int]]) -> None:
+    """Few turns part; where one does, the model in float32 rates both tokens nearly alike."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").to(DEVICE)
     num_parted = 0
     for turn_id, prompt in _prompts().items():
         one, other = tokens[turn_id], others[turn_id]
@@ -224,19 +260,19 @@ def _near_ties(folder, tokens: dict[str, list[int]], others: dict[str, list[int]
         num_parted += 1
         at = next(index for index in range(NUM_NEW) if one[index] != other[index])
         logits = model(torch.tensor([prompt + one[:at]], device=DEVICE)).logits[0, -1]
-        assert (logits[one[at]] - logits[other[at]]).abs() <= 0.03 * logits.std(), (turn_id, at)
-    return num_parted
+        assert (logits[one[at]] - logits[other[at]]).abs() <= 0.1 * logits.std(), (turn_id, at)
+    assert num_parted <= len(tokens) // 2
 
 
 @needs_flash
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", ["cuda_llama", "cuda_mistral", "gemma2", "gemma3"])
+@pytest.mark.parametrize("name", ["cuda_llama", "gemma2", "gemma3"])
 def test_greedy_tokens_are_those_of_our_kernel_but_for_near_ties(name, tmp_path):
     folder = save_tiny_model(name, tmp_path / name)
     expected, ours = _generate(folder, "triton")
     got, with_flash = _generate(folder, "flash")
     assert (ours, with_flash) == ("triton", "triton decode, flash-attn-4 prefill")
-    assert _near_ties(folder, expected, got) <= len(expected) // 2
+    _check_near_ties(folder, expected, got)
 
 
 @needs_flash
@@ -253,7 +289,7 @@ def test_what_stands_for_tokens_of_no_chunk_reaches_nobody(tmp_path, monkeypatch
         return attended.masked_fill(is_nobodys[:, None, None], float("nan")), None
 
     monkeypatch.setattr(flash_prefill, "find_flash", lambda *_: poisoned)
-    assert _generate(folder, "flash")[0] == expected
+    _check_near_ties(folder, expected, _generate(folder, "flash")[0])
 
 
 @needs_flash

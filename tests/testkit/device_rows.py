@@ -6,6 +6,7 @@ With TRITON_INTERPRET=1 all of it is on the CPU, in Triton's interpreter.
 from __future__ import annotations
 
 import os
+from itertools import accumulate
 
 import torch
 import triton
@@ -13,6 +14,7 @@ import triton
 from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.cuda_model import PackedTokens
 from inference.runner.kernels.attention import PagedAttention, tiles_of
+from inference.runner.kernels.chunks import ChunkAttention, Chunks
 from inference.runner.kernels.linear import MAX_ROWS
 from inference.runner.kernels.rows import DECODES_ONE, gather_rows
 from inference.runner.probe import probe
@@ -71,8 +73,10 @@ class DeviceRows:
         for row, prompt in enumerate(prompts):
             self._token_ids[row, : len(prompt)] = torch.tensor(prompt)
 
-    def attention(self, model: StepModel) -> PagedAttention:
-        return PagedAttention(model.shape, self.table, BLOCK, max_model_len=MAX_LEN, max_batch=64, element_size=4)
+    def attention(self, model: StepModel, prefills: ChunkAttention | None = None) -> PagedAttention:
+        return PagedAttention(
+            model.shape, self.table, BLOCK, max_model_len=MAX_LEN, max_batch=64, element_size=4, prefills=prefills
+        )
 
     def prefill(self, model: StepModel, paged: PagedAttention, chunks: list[tuple[int, int, int]]) -> torch.Tensor:
         """chunks: (row, start, end) of its tokens; returns the logits of each chunk's last."""
@@ -84,8 +88,14 @@ class DeviceRows:
         packed = PackedTokens(
             self._token_ids[rows, positions], slots.int(), positions.int(),
             torch.tensor(tiles, dtype=torch.int32, device=DEVICE), ends,
+            self._chunks(chunks) if paged.wants_chunks else None,
         )  # fmt: skip
         return model.prefill(packed, paged)
+
+    def _chunks(self, chunks: list[tuple[int, int, int]]) -> Chunks:
+        lists = ([0, *accumulate(end - start for _, start, end in chunks)], [end for *_, end in chunks])
+        ends, num_keys = (torch.tensor(values, dtype=torch.int32, device=DEVICE) for values in lists)
+        return Chunks(ends, num_keys, self.table[[row for row, *_ in chunks]])
 
     def decode_last(self, model: StepModel, paged: PagedAttention, row_ids: list[int]) -> torch.Tensor:
         """The logits of these rows' last tokens, when the cache holds those before."""
@@ -100,9 +110,11 @@ class DeviceRows:
         assert logits.data_ptr() == scratch.logits.data_ptr(), "logits are where a replayed graph leaves them"
         return logits
 
-    def check(self, model: StepModel, expected: list[torch.Tensor]) -> None:
+    def check(
+        self, model: StepModel, expected: list[torch.Tensor], prefills: ChunkAttention | None = None
+    ) -> None:
         """Each prompt's tokens but the last are prefilled in two packs, and the last is decoded in batches."""
-        paged = self.attention(model)
+        paged = self.attention(model, prefills)
         cuts = [(row, (len(prompt) - 1) // 2, len(prompt) - 1) for row, prompt in enumerate(self._prompts)]
         for chunks in ([(row, 0, cut) for row, cut, _ in cuts], cuts[::-1]):
             for logits, (row, _, end) in zip(self.prefill(model, paged, chunks), chunks, strict=True):

@@ -41,6 +41,8 @@ _CLOSED = object()
 
 def serve(connection: socket.socket, clock: PhaseClock) -> int:
     """Returns the process's exit status, or ends it."""
+    # Beside the step loop there are threads that compute masks; whoever waits for the interpreter waits so long at most.
+    sys.setswitchinterval(0.0005)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         config: EngineConfig = channel.receive(connection)

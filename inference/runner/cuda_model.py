@@ -18,9 +18,9 @@ from inference.runner.fusions import Recognised
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.chunks import Chunks
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, store_heads
-from inference.runner.kernels.linear import MAX_ROWS, RowSquares, SmallLinear, gated, interleave
+from inference.runner.kernels.linear import MAX_ROWS, RowSquares, SmallLinear, add_normed, gated, interleave
 from inference.runner.kernels.rows import RowInputs
-from inference.runner.layer_parts import Affine, Norm
+from inference.runner.layer_parts import Affine, Norm, is_gelu
 from inference.runner.model_parts import ModelParts
 from inference.runner.rotary import rotation_table
 
@@ -56,19 +56,22 @@ class PackedTokens:
 
 
 class DeviceLinear:
-    """A linear layer with a norm before it and, if gated, SwiGLU after it, for any number of rows.
+    """A linear layer with a norm before it and, if gated, SwiGLU or GeGLU after it, for any number of rows.
 
     The norm's weight is multiplied into the layer's, unless others share the layer's weight (folds=False).
     """
 
     def __init__(
-        self, affine: Affine, *, norm: Norm | None = None, folds: bool = True, gated: bool = False, head_dim: int = 0
-    ) -> None:
+        self, affine: Affine, *, norm: Norm | None = None, folds: bool = True, gated: bool = False, gelu: bool = False,
+        head_dim: int = 0,
+    ) -> None:  # fmt: skip
         weight, bias = affine
         eps, norm_weight = (None, None) if norm is None else (norm.eps, norm.weight.to(weight.dtype))
         if norm is not None and folds:
             weight, norm_weight = (weight.float() * norm.weight.float()).to(weight.dtype), None
-        self.small = SmallLinear(weight, bias=bias, eps=eps, norm_weight=norm_weight, gated=gated, head_dim=head_dim)
+        self.small = SmallLinear(
+            weight, bias=bias, eps=eps, norm_weight=norm_weight, gated=gated, gelu=gelu, head_dim=head_dim
+        )
 
     def __call__(
         self, x: torch.Tensor, out: torch.Tensor, squares: RowSquares | None, *, residual: torch.Tensor | None = None
@@ -87,14 +90,43 @@ class DeviceLinear:
             return residual.addmm_(x, small.weight.t())
         y = F.linear(x, small.weight, small.bias)
         if small.gated:
-            y = gated(y)
+            y = gated(y, small.gelu)
         return y if residual is None else residual.add_(y)
 
 
-class DeviceLayer:
-    """One decoder layer's weights, fused, and its part of the cache."""
+class DeviceAddition:
+    """A linear layer whose result, normed if there is a norm, is multiplied and added to the hidden states."""
 
-    def __init__(self, seen: Recognised, pool: KVPool, shape: HeadShape, cos_sin: torch.Tensor) -> None:
+    def __init__(self, affine: Affine, norm: Norm | None, multiplier: float) -> None:
+        self._norm = None if norm is None else Norm(_times(norm.weight, multiplier), norm.eps)
+        weight, bias = affine
+        if norm is None:
+            weight, bias = _times(weight, multiplier), None if bias is None else _times(bias, multiplier)
+        self._linear = DeviceLinear((weight, bias))
+
+    def __call__(self, x: torch.Tensor, hidden: torch.Tensor, squares: RowSquares) -> None:
+        if self._norm is None:
+            self._linear(x, hidden, squares, residual=hidden)
+        else:
+            y = self._linear(x, torch.empty_like(hidden), None)
+            add_normed(y, self._norm.weight, self._norm.eps, hidden, squares if len(x) <= MAX_ROWS else None)
+
+    def many(self, x: torch.Tensor, hidden: torch.Tensor) -> None:
+        if self._norm is None:
+            self._linear.many(x, residual=hidden)
+        else:
+            add_normed(self._linear.many(x), self._norm.weight, self._norm.eps, hidden, None)
+
+
+class DeviceLayer:
+    """One decoder layer's weights, fused, and its part of the cache.
+
+    cos_sin: [max_model_len, m] float32; turns: which of its columns are the layer's.
+    """
+
+    def __init__(
+        self, seen: Recognised, pool: KVPool, shape: HeadShape, cos_sin: torch.Tensor, turns: slice
+    ) -> None:
         parts, use = seen.parts, seen.use
         layout = use.layout(parts.head_dim, shape.head_dim)
         query_norm, key_norm = layout.norm(parts.query_norm), layout.norm(parts.key_norm)
@@ -107,29 +139,31 @@ class DeviceLayer:
         self.qkv = DeviceLinear(
             layout.qkv(parts.query, parts.key, parts.value), norm=parts.attention_in, head_dim=shape.head_dim
         )
-        self.out = DeviceLinear(_scaled(layout.out(parts.out), parts.residual_multiplier))
-        self.gate_up = DeviceLinear(_interleaved(parts.gate, parts.up), norm=parts.mlp_in, gated=True)
-        self.down = DeviceLinear(_scaled(parts.down, parts.residual_multiplier))
-        self._shape, self._cos_sin = shape, cos_sin
+        self.out = DeviceAddition(layout.out(parts.out), parts.attention_out, parts.residual_multiplier)
+        self.gate_up = DeviceLinear(
+            _interleaved(parts.gate, parts.up), norm=parts.mlp_in, gated=True, gelu=is_gelu(parts.activation)
+        )
+        self.down = DeviceAddition(parts.down, parts.mlp_out, parts.residual_multiplier)
+        self._shape, self._turns, self._cos_sin = shape, turns, cos_sin[:, turns]
 
     def decode(self, scratch: Scratch, batch: int, paged: PagedAttention) -> None:
         inputs, attended = scratch.inputs.first(batch), scratch.attended[:batch]
         hidden, squares = inputs.hidden, inputs.squares
         if batch <= MAX_ROWS:
-            heads = HeadTargets(self._shape, self.attention, inputs.slots, inputs.rotations)
+            heads = HeadTargets(self._shape, self.attention, inputs.slots, inputs.rotations[:, self._turns])
             query = self.qkv.small(hidden, scratch.query[:batch], squares=squares, heads=heads)
         else:
             query = self._heads(hidden, inputs.slots, inputs.positions)
         paged.decode(self.attention, query, inputs.positions, inputs.tables, attended)
-        self.out(attended, hidden, squares, residual=hidden)
+        self.out(attended, hidden, squares)
         activated = self.gate_up(hidden, scratch.activated[:batch], squares)
-        self.down(activated, hidden, squares, residual=hidden)
+        self.down(activated, hidden, squares)
 
     def prefill(self, hidden: torch.Tensor, tokens: PackedTokens, paged: PagedAttention) -> None:
         qkv = self._heads(hidden, tokens.slots, tokens.positions)
         attended = paged.attend_packed(self.attention, qkv, tokens.tiles, tokens.chunks)
-        self.out.many(attended, residual=hidden)
-        self.down.many(self.gate_up.many(hidden), residual=hidden)
+        self.out.many(attended, hidden)
+        self.down.many(self.gate_up.many(hidden), hidden)
 
     def _heads(self, hidden: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """[T, qkv_width], queries ready to attend; keys and values are in the cache."""
@@ -141,7 +175,7 @@ class DeviceLayer:
 class DeviceModel:
     """The whole model. `decode` fills scratch.logits for a batch of rows; `prefill` returns logits of chosen tokens.
 
-    cos_sin: [max_model_len, head_dim] float32, as rotation_table gives it.
+    cos_sin: [max_model_len, n * head_dim] float32, n tables as rotation_table gives them, side by side.
     """
 
     def __init__(self, model: nn.Module, parts: ModelParts, pool: KVPool, max_model_len: int) -> None:
@@ -149,14 +183,16 @@ class DeviceModel:
         decoder, layout = cast(Any, model).get_decoder(), pool.layout
         self.shape = HeadShape(parts.layers[0].parts.num_heads, layout.num_kv_heads, layout.head_dim)
         self.embedding, self._embedding_multiplier = parts.embedding, parts.embedding_multiplier
-        positions = torch.arange(max_model_len, device=self.embedding.device)
-        self.cos_sin = rotation_table(model, positions, layout.head_dim)
+        positions, width = torch.arange(max_model_len, device=self.embedding.device), layout.head_dim
+        types = list(dict.fromkeys(parts.rotary_types))
+        self.cos_sin = torch.cat([rotation_table(model, positions, width, kind) for kind in types], dim=1)
         self.layers: list[DeviceLayer] = []
         while parts.layers:
             seen = parts.layers.pop(0)
             decoder.layers[len(self.layers)] = nn.Identity()
-            self.layers.append(DeviceLayer(seen, pool, self.shape, self.cos_sin))
-        self.head = _head(parts)
+            first = types.index(parts.rotary_types[len(self.layers)]) * width
+            self.layers.append(DeviceLayer(seen, pool, self.shape, self.cos_sin, slice(first, first + width)))
+        self.head, self._finish = _head(parts), parts.finish
         self.num_outputs = self.head.small.num_outputs
         self.intermediate_size = self.layers[0].gate_up.small.num_results
 
@@ -164,7 +200,7 @@ class DeviceModel:
         embedding, shape = self.embedding, self.shape
         return Scratch(
             inputs=RowInputs.empty(
-                rows, embedding, block_table, shape.head_dim, embedding_multiplier=self._embedding_multiplier
+                rows, embedding, block_table, self.cos_sin.shape[1], embedding_multiplier=self._embedding_multiplier
             ),
             query=embedding.new_empty(rows, shape.query_width),
             attended=embedding.new_empty(rows, shape.query_width),
@@ -176,7 +212,7 @@ class DeviceModel:
         """scratch.inputs holds the batch; returns its logits, [B, vocab] float32."""
         for layer in self.layers:
             layer.decode(scratch, batch, paged)
-        return self.head(scratch.inputs.hidden[:batch], scratch.logits[:batch], scratch.inputs.squares)
+        return self._finish(self.head(scratch.inputs.hidden[:batch], scratch.logits[:batch], scratch.inputs.squares))
 
     def prefill(self, tokens: PackedTokens, paged: PagedAttention) -> torch.Tensor:
         """Logits [S, vocab] float32 of the tokens at tokens.sample_at."""
@@ -185,7 +221,7 @@ class DeviceModel:
             hidden *= self._embedding_multiplier
         for layer in self.layers:
             layer.prefill(hidden, tokens, paged)
-        return self.head.many(hidden[tokens.sample_at]).float()
+        return self._finish(self.head.many(hidden[tokens.sample_at]).float())
 
 
 def _head(parts: ModelParts) -> DeviceLinear:
@@ -193,11 +229,6 @@ def _head(parts: ModelParts) -> DeviceLinear:
     multiplier, (weight, bias) = parts.logits_multiplier, parts.head
     norm = Norm(_times(parts.norm.weight, multiplier), parts.norm.eps)
     return DeviceLinear((weight, None if bias is None else _times(bias, multiplier)), norm=norm, folds=False)
-
-
-def _scaled(affine: Affine, multiplier: float) -> Affine:
-    weight, bias = affine
-    return _times(weight, multiplier), None if bias is None else _times(bias, multiplier)
 
 
 def _times(x: torch.Tensor, multiplier: float) -> torch.Tensor:

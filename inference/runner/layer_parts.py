@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -76,8 +77,17 @@ def children_of(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def is_silu(activation: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    return _is(activation, F.silu)
+
+
+def is_gelu(activation: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    """As tanh approximates it."""
+    return _is(activation, partial(F.gelu, approximate="tanh"))
+
+
+def _is(activation: Callable[[torch.Tensor], torch.Tensor], known: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     sample = torch.linspace(-4, 4, 33)
-    return torch.allclose(activation(sample), F.silu(sample), atol=1e-6)
+    return torch.allclose(activation(sample), known(sample), atol=1e-6)
 
 
 @torch.no_grad()

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from inference.runner.fused_layer import normed
+from inference.runner.fused_layer import Embeddings, normed
 from inference.runner.fusions import Recognised, Stub, recognise, run_without_layers, trial_positions
-from inference.runner.layer_parts import Affine, LayerParts, Norm, affine_of, is_silu, norm_of
-from inference.runner.rotary import rotation_table
+from inference.runner.layer_parts import Affine, LayerParts, Norm, affine_of, is_gelu, is_silu, norm_of
+from inference.runner.rotary import rotary_type, rotation_table
 
 _MOST_LOGITS_ERROR = 5e-3  # of the same operations in the same precision
 
@@ -25,17 +25,25 @@ _MOST_LOGITS_ERROR = 5e-3  # of the same operations in the same precision
 @dataclass(frozen=True, slots=True)
 class ModelParts:
     """Hidden states begin as embedding_multiplier times tokens' rows of `embedding`, in its precision. Logits are
-    logits_multiplier times what `head` makes of the last ones, normed. All that layers rotate, they rotate alike.
+    logits_multiplier times what `head` makes of the last ones, normed; then `finish` is to be done to them.
 
     layers: whoever builds a device's layers takes them out, so that their weights can be freed one by one.
+    rotary_types: of each layer, what rotation_table is to be told. logits_cap: 0 is none.
     """
 
     layers: list[Recognised]
+    rotary_types: list[str | None]
     embedding: torch.Tensor
     embedding_multiplier: float
     norm: Norm
     head: Affine
     logits_multiplier: float
+    logits_cap: float
+
+    def finish(self, logits: torch.Tensor) -> torch.Tensor:
+        """Cap them, in place."""
+        cap = self.logits_cap
+        return logits.div_(cap).tanh_().mul_(cap) if cap else logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +55,10 @@ class Unfusable:
 
 # What a layer of the known pattern may have, and kernels do not.
 _BEYOND_KERNELS: dict[str, Callable[[LayerParts], bool]] = {
-    "project what they have not normed": lambda parts: parts.attention_in is None or parts.mlp_in is None,
-    "norm what attention and MLP give": lambda parts: parts.attention_out is not None or parts.mlp_out is not None,
     "norm the heads of a token together": lambda parts: not _norms_head_by_head(parts),
-    "have another activation than SiLU": lambda parts: not is_silu(parts.activation),
+    "have another activation than SiLU or tanh's GELU": lambda parts: not (
+        is_silu(parts.activation) or is_gelu(parts.activation)
+    ),
 }
 
 
@@ -74,46 +82,61 @@ def model_parts(model: nn.Module) -> ModelParts | Unfusable:
 @torch.inference_mode()
 def _with_ends(model: nn.Module, layers: list[Recognised]) -> ModelParts | Unfusable:
     hf: Any = model
-    decoder, embedding = hf.get_decoder(), hf.get_input_embeddings().weight.detach()
+    decoder, embedding, config = hf.get_decoder(), hf.get_input_embeddings(), hf.config.get_text_config()
     try:
         norm, head = norm_of(decoder.norm), affine_of(hf.get_output_embeddings())
     except (AttributeError, TypeError):
         return Unfusable("the last norm or head is of another kind")
-    parts = ModelParts(
-        layers, embedding, float(getattr(decoder, "embedding_multiplier", 1)), norm, head,
-        1 / float(getattr(hf.config, "logits_scaling", 1)),
-    )  # fmt: skip
     positions = trial_positions(model)
     # Directions of the head's own rows give logits so large that a cap would show.
     last_hidden = head[0][: len(positions)]
     stubs, logits = run_without_layers(model, positions, last_hidden)
 
-    if not torch.equal(stubs[0].hidden[0], embedding[: len(positions)] * parts.embedding_multiplier):
-        return Unfusable("embeddings are changed before the first")
-    if not _rotate_alike(model, positions, layers, stubs):
+    rotary_types = _rotary_types(model, positions, layers, stubs)
+    if rotary_types is None:
         return Unfusable("they differ in their rotary embeddings")
-    expected = F.linear(normed(last_hidden, norm), *head).float() * parts.logits_multiplier
+    parts = ModelParts(
+        layers, rotary_types, embedding.weight.detach(), _embedding_multiplier(decoder, embedding), norm, head,
+        1 / float(getattr(config, "logits_scaling", 1)), float(getattr(config, "final_logit_softcapping", None) or 0),
+    )  # fmt: skip
+    embedded = parts.embedding[: len(positions)] * parts.embedding_multiplier
+    if not torch.equal(stubs[0].hidden[0], embedded):
+        return Unfusable("embeddings are changed before the first")
+    expected = parts.finish(F.linear(normed(last_hidden, norm), *head).float() * parts.logits_multiplier)
     if logits is None or not (logits[0].float() - expected).norm() <= _MOST_LOGITS_ERROR * expected.norm():
         return Unfusable("logits are changed after the head")
     return parts
 
 
-def _rotate_alike(
+def _embedding_multiplier(decoder: Any, embedding: Any) -> float:
+    scale = getattr(embedding, "embed_scale", 1)
+    if isinstance(scale, torch.Tensor):
+        scale = scale.to(embedding.weight.dtype)
+    return float(scale) * float(getattr(decoder, "embedding_multiplier", 1))
+
+
+def _rotary_types(
     model: nn.Module, positions: torch.Tensor, layers: list[Recognised], stubs: list[Stub]
-) -> bool:
-    """Whether all layers that rotate are given the same, and it is what rotation_table has."""
-    given = [stub.embeddings for seen, stub in zip(layers, stubs, strict=True) if seen.use.num_rotated]
-    if not given or given[0] is None:
-        return not given
-    if any(embeddings is None or embeddings[0] is not given[0][0] for embeddings in given):
-        return False
-    half = given[0][0].shape[-1] // 2
+) -> list[str | None] | None:
+    """What rotation_table is to be told of each layer, if what it has then is what the layers are given."""
     try:
-        tables = rotation_table(model, positions, 2 * half).chunk(2, dim=1)
-    except (AttributeError, KeyError, RuntimeError, TypeError):
-        return False
+        types = [rotary_type(model, index) for index in range(len(layers))]
+        tables = {kind: rotation_table(model, positions, layers[0].parts.head_dim, kind) for kind in set(types)}
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError):
+        return None
+    first: dict[str | None, Embeddings] = {}
+    for kind, seen, stub in zip(types, layers, stubs, strict=True):
+        given = stub.embeddings
+        if seen.use.num_rotated and (given is None or first.setdefault(kind, given)[0] is not given[0]):
+            return None
+    return types if all(_are_of(tables[kind], given) for kind, given in first.items()) else None
+
+
+def _are_of(table: torch.Tensor, given: Embeddings) -> bool:
+    half = given[0].shape[-1] // 2
+    parts = zip(given, table.chunk(2, dim=1), strict=True)
     # The model rounds them to its own precision.
-    return all(torch.allclose(a[0, :, :half].float(), b, atol=0.01) for a, b in zip(given[0], tables, strict=True))
+    return all(torch.allclose(turns[0, :, :half].float(), ours[:, :half], atol=0.01) for turns, ours in parts)
 
 
 def _norms_head_by_head(parts: LayerParts) -> bool:

@@ -7,6 +7,7 @@ decides for all, as in vLLM.
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any, cast
 
 import torch
@@ -33,19 +34,31 @@ def settle_rotary(model: nn.Module, max_model_len: int) -> list[str]:
 
 
 @torch.inference_mode()
-def rotation_table(model: nn.Module, positions: torch.Tensor, width: int) -> torch.Tensor:
+def rotation_table(
+    model: nn.Module, positions: torch.Tensor, width: int, layer_type: str | None = None
+) -> torch.Tensor:
     """[num_positions, width] float32: cosines, then sines, of each position, as the model's own rotary has them.
 
-    For heads that are `width` wide: the pairs that the model does not rotate stay as they are.
+    For heads that are `width` wide: the pairs that the model does not rotate stay as they are. layer_type: as
+    rotary_type gives it.
     """
     rotary: Any = cast(Any, model).get_decoder().rotary_emb
-    cosines, sines = rotary(torch.zeros(1, 1, device=positions.device), position_ids=positions[None])
+    options = {} if layer_type is None else {"layer_type": layer_type}
+    cosines, sines = rotary(torch.zeros(1, 1, device=positions.device), position_ids=positions[None], **options)
     half = cosines.shape[-1] // 2
     table = torch.zeros(len(positions), width, device=positions.device)
     table[:, : width // 2] = 1
     table[:, :half] = cosines[0, :, :half]
     table[:, width // 2 : width // 2 + half] = sines[0, :, :half]
     return table
+
+
+def rotary_type(model: nn.Module, layer: int) -> str | None:
+    """What the model's rotary must be told of a layer; None where it rotates for all alike."""
+    inner: Any = model
+    if "layer_type" not in signature(inner.get_decoder().rotary_emb.forward).parameters:
+        return None
+    return cast(str, inner.config.get_text_config().layer_types[layer])
 
 
 def _choose(module: Any, max_model_len: int, layer_type: str | None) -> None:

@@ -27,11 +27,12 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-# What no family of its own shows: biases under a residual multiplier, a norm of heads that are padded, positions in no
-# layer at all.
+# What no family of its own shows: biases under a residual multiplier, norms of heads that are padded, positions in no
+# layer at all, a head that shares the weights of scaled embeddings.
 MIXED = {
     "granite_with_biases": ("granite", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
     "qwen3_with_narrow_heads": ("qwen3", {"head_dim": 12}),
+    "gemma3_tied_with_narrow_heads": ("gemma3", {"head_dim": 12, "tie_word_embeddings": True}),
     "smollm3_without_rotary": ("smollm3", {"no_rope_layers": [0, 0, 0]}),
 }
 

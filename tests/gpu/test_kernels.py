@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 triton = pytest.importorskip("triton")
 
@@ -21,7 +22,16 @@ from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
 from inference.runner.device_masks import DeviceMasks  # noqa: E402
 from inference.runner.kernels.attention import EXTRA_TILES, PagedAttention, tiles_of  # noqa: E402
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, store_heads  # noqa: E402
-from inference.runner.kernels.linear import RowSquares, SmallLinear, Tiling, gated, interleave  # noqa: E402
+from inference.runner.kernels.linear import (  # noqa: E402
+    RowSquares,
+    SmallLinear,
+    Tiling,
+    add_normed,
+    choose_tiling,
+    fitting,
+    gated,
+    interleave,
+)
 from inference.runner.kernels.rows import (  # noqa: E402
     DECODES_ONE,
     DRAWS,
@@ -56,18 +66,19 @@ def _random(*shape: int, scale: float = 1.0) -> torch.Tensor:
 
 @pytest.mark.parametrize("num_rows", [1, 3, 16, 17, 32])
 @pytest.mark.parametrize("split_k", [1, 4])
-@pytest.mark.parametrize("kind", ["plain", "norm_bias", "residual", "gated"])
+@pytest.mark.parametrize("kind", ["plain", "norm_bias", "residual", "gated", "gelu"])
 def test_small_linear_equals_its_reference(num_rows, split_k, kind):
     num_in, num_out = (512, 80) if kind == "residual" else (768, 96)
     weight = _random(num_out, num_in, scale=num_in**-0.5)
     options = {}
-    if kind in ("norm_bias", "gated"):
+    is_gated = kind in ("gated", "gelu")
+    if kind == "norm_bias" or is_gated:
         options["eps"] = 1e-5
-    if kind == "gated":
+    if is_gated:
         options["norm_weight"] = _random(num_in) + 1
     if kind == "norm_bias":
         options["bias"] = _random(num_out)
-    linear = SmallLinear(weight, gated=kind == "gated", tiling=Tiling(32, 64, split_k), **options)
+    linear = SmallLinear(weight, gated=is_gated, gelu=kind == "gelu", tiling=Tiling(32, 64, split_k), **options)
     x = _random(num_rows, num_in, scale=3.0)
     out = torch.full((num_rows + 1, linear.num_results), float("nan"), dtype=DTYPE, device=DEVICE)
     squares = RowSquares.on(torch.device(DEVICE))
@@ -197,10 +208,35 @@ def _rotated(heads: torch.Tensor, norm: torch.Tensor | None, cos_sin: torch.Tens
 
 
 @pytest.mark.parametrize(("num_rows", "width"), [(1, 24), (5, 1024), (3, 1500)])
-def test_gated_is_silu_of_the_first_times_the_second(num_rows, width):
+def test_gated_is_silu_or_gelu_of_the_first_times_the_second(num_rows, width):
     pairs = _random(num_rows, 2 * width, scale=2.0)
     gate, up = pairs.float()[:, 0::2], pairs.float()[:, 1::2]
-    _close(gated(pairs), torch.nn.functional.silu(gate) * up)
+    _close(gated(pairs), F.silu(gate) * up)
+    _close(gated(pairs, gelu=True), F.gelu(gate, approximate="tanh") * up)
+
+
+@pytest.mark.parametrize(("num_rows", "width"), [(1, 24), (5, 1024), (40, 100)])
+def test_what_is_added_normed_leaves_its_squares(num_rows, width):
+    x, weight, hidden = _random(num_rows, width, scale=5.0), _random(width) + 1, _random(num_rows, width)
+    expected = hidden.float() + F.rms_norm(x.float(), (width,), weight.float(), 1e-3)
+    squares = RowSquares(torch.full((RowSquares.MOST_PARTS, 32), float("nan"), device=DEVICE), 7)
+    given = squares if num_rows <= 32 else None
+    add_normed(x, weight, 1e-3, hidden, given)
+    _close(hidden, expected, relative=0.004)
+    if given is not None:
+        assert squares.count == 1
+        _close(squares.parts[0, :num_rows], hidden.float().pow(2).sum(-1), relative=1e-4)
+        assert squares.parts[0, num_rows:].isnan().all()
+
+
+@pytest.mark.parametrize("num_outputs", [512, 3072, 3584, 20_000])
+@pytest.mark.parametrize("head_dim", [0, 16, 128, 256])
+def test_tiles_of_wide_weights_have_fewer_stages_and_those_of_narrow_ones_all(num_outputs, head_dim):
+    tiling = choose_tiling(num_outputs, 2048, head_dim)
+    assert fitting(tiling, 2) == tiling
+    wide = fitting(tiling, 4)
+    assert wide.num_stages * wide.block_n * wide.block_k * 4 <= 160 << 10
+    assert replace(wide, num_stages=tiling.num_stages) == tiling
 
 
 def test_interleave_alternates_rows():
@@ -407,7 +443,7 @@ def test_gather_takes_the_newest_token_of_each_row(multiplier):
 def test_sampling_draws_what_the_reference_draws(vocab_size):
     rows = 5
     sampled = SampledRows.zeros(rows, 64, DEVICE)
-    sampled.skips[3] = 1
+    sampled.kinds[3] = 1
     sampled.temperatures[:] = torch.tensor([0.0, 1.0, 0.7, 1.0, 1.5])
     sampled.noise_keys[:] = torch.tensor([1, 2**62 + 12345, 77, 5, 999])
     token_ids, lengths, temperatures, keys = (
@@ -434,7 +470,7 @@ def test_sampling_draws_what_the_reference_draws(vocab_size):
             noise = exponential_noise(int(keys[row]), position, vocab_size, DEVICE)
             assert results[index] == (logits[index] / temperatures[row] - noise.log()).argmax()
             assert token_ids[row, position] == results[index]
-        assert results[3] == -7, "a skipped row is left to the host-driven sampler"
+        assert results[3] == -7, "such a row is left to the host"
         assert lengths[sample_rows.long()].tolist() == [6, 10, 21, 31]
 
 
@@ -488,7 +524,7 @@ def test_a_constrained_row_samples_what_its_mask_allows_and_the_others_what_they
     allowed = {0: sorted(random.sample(range(vocab_size), 40)), 1: [vocab_size - 1]}
     rows.masks.post([MaskJob(0, 3, 8, _Only(allowed[0])), MaskJob(1, 7, 8, _Only(allowed[1]))])
     rows.masks.post([MaskJob(3, 2**31 - 1, 8, _Only(None))])
-    rows.masks.close()
+    rows.masks.settle()
     results = rows.draw()
     assert results == [allowed[0][int(rows.logits[0, allowed[0]].argmax())], vocab_size - 1, *unmasked[2:]]
     assert rows.rows.token_ids[:, 8].tolist() == results
@@ -505,14 +541,32 @@ def test_a_constrained_row_samples_what_its_mask_allows_and_the_others_what_they
 def test_a_row_whose_mask_has_not_come_or_is_anothers_stays_where_it_is(holder, position):
     rows = _Rows(5000, [3, 0], [0.0, 0.0], spins=2)
     rows.masks.post([MaskJob(0, holder, position, _Only([5]))])
+    rows.masks.settle()
     results = rows.draw()
     assert results == [LATE, int(rows.logits[1].argmax())]
     assert rows.rows.lengths.tolist() == [7, 8]
     assert (rows.rows.token_ids[0] == -5).all()
     rows.masks.post([MaskJob(0, 3, 8, _Only([17]))])
+    rows.masks.settle()
     if holder <= 3 and (holder, position) <= (3, 8):
         assert rows.draw() == [17, results[1]]
         assert rows.rows.lengths.tolist() == [8, 8]
+
+
+def test_a_filtered_row_draws_what_its_cutoff_leaves_and_only_when_it_is_asked():
+    rows = _Rows(5000, [0, 0, 0], [1.0, 1.0, 0.0], spins=0)
+    plain = rows.draw()
+    rows.rows.kinds[:2] = 2
+    rows.rows.token_ids.fill_(-5)
+    assert rows.draw()[2] == plain[2]
+    assert rows.rows.token_ids[:, 8].tolist() == [-5, -5, plain[2]]
+    assert rows.rows.lengths.tolist() == [8, 8, 8]
+    entries = torch.arange(3, dtype=torch.int32, device=DEVICE)
+    results = torch.full_like(entries, -7)
+    cutoffs = torch.tensor([-torch.inf, float(rows.logits[1].max()), 1e9], device=DEVICE)
+    turns = torch.full_like(entries, DECODES_ONE)
+    rows.sampling(rows.logits, entries, turns, torch.full_like(entries, 7), results, cutoffs)
+    assert results.tolist() == [plain[0], int(rows.logits[1].argmax()), -7]
 
 
 def test_an_end_token_is_not_drawn_before_its_time():
@@ -553,7 +607,8 @@ def test_a_mask_that_takes_long_holds_up_nobody_and_never_overwrites_a_later_one
     started = time.perf_counter()
     masks.post([MaskJob(0, 1, 6, slow), MaskJob(1, 1, 3, _Only([2]))])
     assert time.perf_counter() - started < 0.02, "the slow one was waited for"
-    assert masks.posted.tolist() == [1 << 32 | 5 << 1, 1 << 32 | 3 << 1]
+    _until(lambda: masks.posted[1] == 1 << 32 | 3 << 1)
+    assert masks.posted[0] == 1 << 32 | 5 << 1
     masks.post([MaskJob(0, 1, 1 << 30, None), MaskJob(0, 2, 4, _Only([9]))])
     _until(lambda: masks.posted[0] == 2 << 32 | 4 << 1)
     assert masks.words[0].tolist() == [1 << 9, 0]

@@ -94,7 +94,7 @@ CUDA_CONFIGS: dict[str, dict[str, Any]] = {
 # Those whose every layer is our kernels on CUDA.
 FUSED_ON_CUDA = (
     "llama", "llama_with_biases", "qwen2", "qwen3", "mistral", "llama3_rope", "phi3", "phi3_partial_rotary", "granite",
-    "glm", "smollm3", *CUDA_CONFIGS,
+    "glm", "smollm3", "gemma2", "gemma3", "gemma3_wide", *CUDA_CONFIGS,
 )  # fmt: skip
 
 

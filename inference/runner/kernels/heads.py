@@ -54,8 +54,8 @@ class LayerAttention:
 class HeadTargets:
     """Where a QKV product's heads go: queries to its output, keys and values to `slots` of the layer's cache.
 
-    slots: [B] int32, block * block_size + offset; rotations: [B, head_dim] float32, the cosines and sines of each
-    row's position.
+    slots: [B] int32, block * block_size + offset; rotations: [B, head_dim] float32, rows maybe apart, the cosines
+    and sines of each row's position.
     """
 
     shape: HeadShape
@@ -118,11 +118,11 @@ def _turn_heads(
 def _store_kernel(
     qkv, keys, values, slots, positions, cos_sin, query_norm, key_norm, eps: tl.constexpr,
     NUM_HEADS: tl.constexpr, HEADS_POW2: tl.constexpr, NUM_KV_HEADS: tl.constexpr, KV_POW2: tl.constexpr,
-    DIM: tl.constexpr, HAS_NORM: tl.constexpr, ROTATES: tl.constexpr,
+    DIM: tl.constexpr, HAS_NORM: tl.constexpr, ROTATES: tl.constexpr, ROTATION_STRIDE: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     half = tl.arange(0, DIM // 2)
-    turns = cos_sin + tl.load(positions + token).to(tl.int64) * DIM
+    turns = cos_sin + tl.load(positions + token).to(tl.int64) * ROTATION_STRIDE
     cos = tl.load(turns + half)
     sin = tl.load(turns + DIM // 2 + half)
     slot = tl.load(slots + token).to(tl.int64) * NUM_KV_HEADS * DIM
@@ -141,11 +141,12 @@ def store_heads(
 ) -> None:  # fmt: skip
     """Norm and rotate packed queries in place, and keys on their way into the cache; store the values.
 
-    qkv: [T, qkv_width]; slots, positions: [T] int32; cos_sin: [max_model_len, head_dim] float32. One program a token.
+    qkv: [T, qkv_width]; slots, positions: [T] int32; cos_sin: [max_model_len, head_dim] float32, rows maybe
+    apart. One program a token.
     """
     _store_kernel[(qkv.shape[0],)](
         qkv, layer.keys, layer.values, slots, positions, cos_sin, layer.query_norm, layer.key_norm, layer.eps,
         NUM_HEADS=shape.num_heads, HEADS_POW2=triton.next_power_of_2(shape.num_heads),
         NUM_KV_HEADS=shape.num_kv_heads, KV_POW2=triton.next_power_of_2(shape.num_kv_heads), DIM=shape.head_dim,
-        HAS_NORM=layer.query_norm is not None, ROTATES=layer.rotates, num_warps=4,
+        HAS_NORM=layer.query_norm is not None, ROTATES=layer.rotates, ROTATION_STRIDE=cos_sin.stride(0), num_warps=4,
     )  # fmt: skip

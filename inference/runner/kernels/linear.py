@@ -6,7 +6,7 @@ is summed in one order whatever M is: a row's result is the same bits alone and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -17,6 +17,8 @@ import triton.language as tl
 from inference.runner.kernels.heads import HeadTargets, finish_heads
 
 MAX_ROWS = 32
+# Of the 227 KB of shared memory that a Hopper program may have, what weights on their way may take.
+_STAGE_BYTES = 160 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,24 @@ class Tiling:
     num_stages: int = 4
 
 
+@triton.jit
+def activated(gate, GELU: tl.constexpr):
+    """SiLU, or GELU as tanh approximates it: with 1 + tanh(z) = 2 / (1 + exp(-2 z)), of the same form."""
+    inner = gate
+    if GELU:
+        inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
+    return gate / (1.0 + tl.exp(-inner))
+
+
 @triton.jit(do_not_specialize=["num_rows", "num_squares"])
 def _linear_kernel(
     x, weight, out, bias, norm_weight, residual, squares_in, squares_out, partials, arrivals, num_rows, num_outputs,
     num_squares, slots, rotations, keys, values, query_norm, key_norm,
     K: tl.constexpr, eps: tl.constexpr, HAS_NORM: tl.constexpr, HAS_NORM_WEIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr, GIVES_SQUARES: tl.constexpr, MOST_SQUARES: tl.constexpr,
-    MAX_ROWS: tl.constexpr, GATED: tl.constexpr, HEAD_DIM: tl.constexpr, NUM_HEADS: tl.constexpr,
+    MAX_ROWS: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, HEAD_DIM: tl.constexpr, NUM_HEADS: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr, HAS_HEAD_NORM: tl.constexpr, head_eps: tl.constexpr, ROTATES: tl.constexpr,
+    ROTATION_STRIDE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
 ):  # fmt: skip
     tile = tl.program_id(0)
@@ -67,7 +79,7 @@ def _linear_kernel(
         cos = row_slots
         sin = row_slots
         if ROTATES:
-            at_turns = rotations + rows[None, :] * HEAD_DIM + half[:, None]
+            at_turns = rotations + rows[None, :] * ROTATION_STRIDE + half[:, None]
             cos = tl.load(at_turns, mask=live[None, :], other=0.0)
             sin = tl.load(at_turns + HEAD_DIM // 2, mask=live[None, :], other=0.0)
         head_norm = row_slots
@@ -124,7 +136,7 @@ def _linear_kernel(
             if GATED:
                 pairs = tl.permute(tl.reshape(acc, [BLOCK_N // 2, 2, BLOCK_M]), [0, 2, 1])
                 gate, up = tl.split(pairs)
-                y = gate / (1.0 + tl.exp(-gate)) * up
+                y = activated(gate, GELU) * up
             if HAS_RESIDUAL:
                 y += before.to(tl.float32)
             rounded = y.to(out.dtype.element_ty)
@@ -156,16 +168,21 @@ class SmallLinear:
 
     weight: [num_outputs, num_inputs] bf16, fp16 or fp32, contiguous. eps: an RMSNorm is applied to x first; its
     weight is `norm_weight`, or has been multiplied into `weight` (None). gated: outputs come in pairs (gate, up) and
-    y = silu(gate) * up, half as wide. One stream only: the scratch of split-K tiles is the layer's own.
+    y = silu(gate) * up, half as wide; gelu: GELU (tanh) in silu's place. One stream only: the scratch of split-K tiles
+    is the layer's own.
     """
 
     def __init__(
         self, weight: torch.Tensor, *, bias: torch.Tensor | None = None, eps: float | None = None,
-        norm_weight: torch.Tensor | None = None, gated: bool = False, head_dim: int = 0, tiling: Tiling | None = None,
+        norm_weight: torch.Tensor | None = None, gated: bool = False, gelu: bool = False, head_dim: int = 0,
+        tiling: Tiling | None = None,
     ) -> None:  # fmt: skip
         self.weight, self.bias, self.gated, self.eps, self.norm_weight = weight, bias, gated, eps, norm_weight
+        self.gelu = gelu
         self.num_outputs, self.num_inputs = weight.shape
-        self.tiling = tiling or choose_tiling(self.num_outputs, self.num_inputs, head_dim)
+        self.tiling = tiling or fitting(
+            choose_tiling(self.num_outputs, self.num_inputs, head_dim), weight.element_size()
+        )
         self.num_tiles = triton.cdiv(self.num_outputs, self.tiling.block_n)
         parts = self.num_tiles * self.tiling.split_k if self.tiling.split_k > 1 else 0
         self._partials = weight.new_empty(max(1, parts * self.tiling.block_n * MAX_ROWS), dtype=torch.float32)
@@ -196,12 +213,13 @@ class SmallLinear:
             HAS_NORM=self.eps is not None, HAS_NORM_WEIGHT=self.norm_weight is not None,
             HAS_BIAS=self.bias is not None, HAS_RESIDUAL=residual is not None, GIVES_SQUARES=gives_squares,
             MOST_SQUARES=triton.next_power_of_2(max(1, 0 if squares is None else squares.count)), MAX_ROWS=MAX_ROWS,
-            GATED=self.gated, HEAD_DIM=0 if heads is None else heads.shape.head_dim,
+            GATED=self.gated, GELU=self.gelu, HEAD_DIM=0 if heads is None else heads.shape.head_dim,
             NUM_HEADS=0 if heads is None else heads.shape.num_heads,
             NUM_KV_HEADS=1 if heads is None else heads.shape.num_kv_heads,
             HAS_HEAD_NORM=heads is not None and heads.layer.query_norm is not None,
             head_eps=0.0 if heads is None else heads.layer.eps,
             ROTATES=heads is not None and heads.layer.rotates,
+            ROTATION_STRIDE=0 if heads is None else heads.rotations.stride(0),
             BLOCK_M=16 if num_rows <= 16 else MAX_ROWS, BLOCK_N=tiling.block_n, BLOCK_K=tiling.block_k,
             SPLIT_K=tiling.split_k, num_warps=tiling.num_warps,
             num_stages=tiling.num_stages if num_rows <= 16 else min(4, tiling.num_stages),
@@ -219,27 +237,62 @@ class SmallLinear:
             x = F.rms_norm(x, (self.num_inputs,), norm_weight, self.eps)
         y = F.linear(x, self.weight.float(), None if self.bias is None else self.bias.float())
         if self.gated:
-            y = F.silu(y[:, 0::2]) * y[:, 1::2]
+            gate = y[:, 0::2]
+            y = (F.gelu(gate, approximate="tanh") if self.gelu else F.silu(gate)) * y[:, 1::2]
         return y if residual is None else y + residual.float()
 
 
 @triton.jit
-def _gate_kernel(pairs, out, width, BLOCK: tl.constexpr):
+def _gate_kernel(pairs, out, width, GELU: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     both = tl.program_id(1) * 2 * BLOCK + tl.arange(0, 2 * BLOCK)
     x = tl.load(pairs + row * 2 * width + both, mask=both < 2 * width, other=0.0).to(tl.float32)
     gate, up = tl.split(tl.reshape(x, [BLOCK, 2]))
-    y = gate / (1.0 + tl.exp(-gate)) * up
+    y = activated(gate, GELU) * up
     tl.store(out + row * width + cols, y.to(out.dtype.element_ty), mask=cols < width)
 
 
-def gated(pairs: torch.Tensor) -> torch.Tensor:
-    """silu(gate) * up of outputs that come in pairs (gate, up): [T, 2 * width] to [T, width]."""
+def gated(pairs: torch.Tensor, gelu: bool = False) -> torch.Tensor:
+    """As SmallLinear's, of outputs that come in pairs (gate, up): [T, 2 * width] to [T, width]."""
     num_rows, width = pairs.shape[0], pairs.shape[1] // 2
     out = pairs.new_empty(num_rows, width)
-    _gate_kernel[(num_rows, triton.cdiv(width, 1024))](pairs, out, width, BLOCK=1024, num_warps=4)
+    _gate_kernel[(num_rows, triton.cdiv(width, 1024))](pairs, out, width, GELU=gelu, BLOCK=1024, num_warps=4)
     return out
+
+
+@triton.jit
+def _add_normed_kernel(
+    x, weight, hidden, squares, eps: tl.constexpr, GIVES_SQUARES: tl.constexpr, WIDTH: tl.constexpr,
+    WIDTH_POW2: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, WIDTH_POW2)
+    live = cols < WIDTH
+    added = tl.load(x + row * WIDTH + cols, mask=live, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(added * added, axis=0) / WIDTH + eps)
+    before = tl.load(hidden + row * WIDTH + cols, mask=live, other=0.0).to(tl.float32)
+    y = before + added * scale * tl.load(weight + cols, mask=live, other=0.0).to(tl.float32)
+    rounded = y.to(hidden.dtype.element_ty)
+    tl.store(hidden + row * WIDTH + cols, rounded, mask=live)
+    if GIVES_SQUARES:
+        exact = rounded.to(tl.float32)
+        tl.store(squares + row, tl.sum(exact * exact, axis=0))
+
+
+def add_normed(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, hidden: torch.Tensor, squares: RowSquares | None
+) -> None:
+    """hidden += RMSNorm(x), in place. x, hidden: [T, width]; squares: where those of the result are left, if T <=
+    MAX_ROWS. One program a row. Reference: F.rms_norm.
+    """
+    num_rows, width = x.shape
+    _add_normed_kernel[(num_rows,)](
+        x, weight, hidden, None if squares is None else squares.parts, eps, GIVES_SQUARES=squares is not None,
+        WIDTH=width, WIDTH_POW2=triton.next_power_of_2(width), num_warps=4,
+    )  # fmt: skip
+    if squares is not None:
+        squares.count = 1
 
 
 def _head_tensors(heads: HeadTargets | None) -> tuple[torch.Tensor | None, ...]:
@@ -261,6 +314,12 @@ def choose_tiling(num_outputs: int, num_inputs: int, head_dim: int = 0) -> Tilin
     if num_outputs >= 3_000 and num_inputs % 512 == 0:
         return Tiling(64, 256, 2 if num_outputs < 4_000 else 1, num_stages=5)
     return Tiling(64, 128, 4 if num_inputs % 512 == 0 else 1, num_stages=5)
+
+
+def fitting(tiling: Tiling, element_size: int) -> Tiling:
+    """As many stages of it as shared memory holds: all of them where weights are 16 bits wide."""
+    stages = _STAGE_BYTES // (tiling.block_n * tiling.block_k * element_size)
+    return replace(tiling, num_stages=max(1, min(tiling.num_stages, stages)))
 
 
 def interleave(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:

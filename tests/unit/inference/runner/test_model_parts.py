@@ -9,9 +9,7 @@ from inference.runner.model_parts import ModelParts, Unfusable, model_parts
 from tests.testkit.tiny_models import CUDA_CONFIGS, FUSED_ON_CUDA, tiny_model
 
 REASONS = {
-    "gemma2": "3 of 3 norm what attention and MLP give",
-    "gemma3": "3 of 3 norm what attention and MLP give",
-    "olmo2": "3 of 3 project what they have not normed",
+    "olmo2": "3 of 3 norm the heads of a token together",
     "gpt_neox": "3 of 3 have parts of unknown use",
     "ministral3": "3 of 3 have parts of unknown use",
 }
@@ -41,6 +39,19 @@ def test_multipliers_are_those_of_the_model(dtype):
     assert isinstance(parts, ModelParts)
     assert (parts.embedding_multiplier, parts.logits_multiplier) == (3.0, 1 / 3.0)
     assert {seen.parts.residual_multiplier for seen in parts.layers} == {0.4}
+
+
+def test_a_cap_on_logits_and_a_scale_of_embeddings_are_those_of_the_model():
+    parts = model_parts(_set_to_pages("gemma2").bfloat16())
+    assert isinstance(parts, ModelParts)
+    assert (parts.logits_cap, parts.logits_multiplier) == (5.0, 1.0)
+    assert parts.embedding_multiplier == float(torch.tensor(48**0.5, dtype=torch.bfloat16))
+
+
+def test_layers_that_rotate_in_several_ways_have_each_their_own():
+    parts = model_parts(_set_to_pages("gemma3"))
+    assert isinstance(parts, ModelParts)
+    assert parts.rotary_types == ["sliding_attention", "sliding_attention", "full_attention"]
 
 
 def _wrap(monkeypatch, module, change):
@@ -103,4 +114,4 @@ def test_mlps_of_several_widths_do_not_share_a_scratch():
 
 def test_another_activation_is_for_no_kernel():
     gelu = _set_to_pages("llama", hidden_act="gelu")
-    assert model_parts(gelu) == Unfusable("3 of 3 have another activation than SiLU")
+    assert model_parts(gelu) == Unfusable("3 of 3 have another activation than SiLU or tanh's GELU")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from inference.runner.rotary import rotation_table, settle_rotary
+from inference.runner.rotary import rotary_type, rotation_table, settle_rotary
 from tests.testkit.tiny_models import LONGROPE_ORIGINAL, tiny_model
 
 
@@ -38,6 +38,15 @@ def test_each_kind_of_layer_has_its_own():
 
 def test_fixed_frequencies_are_left_alone():
     assert settle_rotary(tiny_model("llama3_rope"), 128) == []
+
+
+def test_a_rotary_of_several_kinds_has_a_table_of_each():
+    model, positions = tiny_model("gemma3"), torch.arange(9)
+    assert rotary_type(tiny_model("llama"), 0) is None
+    for layer, kind in enumerate(["sliding_attention", "sliding_attention", "full_attention"]):
+        assert rotary_type(model, layer) == kind
+        expected = _cosines(model.model.rotary_emb, 9, layer_type=kind)
+        assert torch.equal(rotation_table(model, positions, 16, kind)[:, :8], expected[0, :, :8])
 
 
 @pytest.mark.parametrize(("name", "width"), [("llama", 8), ("phi3_partial_rotary", 16), ("phi3_partial_rotary", 32)])

@@ -129,7 +129,9 @@ class DeviceLayer:
     ) -> None:
         parts, use = seen.parts, seen.use
         layout = use.layout(parts.head_dim, shape.head_dim)
-        query_norm, key_norm = layout.norm(parts.query_norm), layout.norm(parts.key_norm)
+        norms = (layout.norm(parts.query_norm), layout.norm(parts.key_norm))
+        query_norm, key_norm = (None, None) if parts.norms_heads_together else norms
+        self._joint_norms = norms if parts.norms_heads_together else None
         self.attention = LayerAttention(
             keys=pool.keys[seen.index], values=pool.values[seen.index], scale=use.scale, window=use.window,
             query_norm=None if query_norm is None else query_norm.weight,
@@ -149,25 +151,32 @@ class DeviceLayer:
     def decode(self, scratch: Scratch, batch: int, paged: PagedAttention) -> None:
         inputs, attended = scratch.inputs.first(batch), scratch.attended[:batch]
         hidden, squares = inputs.hidden, inputs.squares
-        if batch <= MAX_ROWS:
+        if self._joint_norms is not None:
+            qkv = self.qkv(hidden, hidden.new_empty(batch, self._shape.qkv_width), squares)
+            query = self._stored(qkv, inputs.slots, inputs.positions)
+        elif batch <= MAX_ROWS:
             heads = HeadTargets(self._shape, self.attention, inputs.slots, inputs.rotations[:, self._turns])
             query = self.qkv.small(hidden, scratch.query[:batch], squares=squares, heads=heads)
         else:
-            query = self._heads(hidden, inputs.slots, inputs.positions)
+            query = self._stored(self.qkv.many(hidden), inputs.slots, inputs.positions)
         paged.decode(self.attention, query, inputs.positions, inputs.tables, attended)
         self.out(attended, hidden, squares)
         activated = self.gate_up(hidden, scratch.activated[:batch], squares)
         self.down(activated, hidden, squares)
 
     def prefill(self, hidden: torch.Tensor, tokens: PackedTokens, paged: PagedAttention) -> None:
-        qkv = self._heads(hidden, tokens.slots, tokens.positions)
+        qkv = self._stored(self.qkv.many(hidden), tokens.slots, tokens.positions)
         attended = paged.attend_packed(self.attention, qkv, tokens.tiles, tokens.chunks)
         self.out.many(attended, hidden)
         self.down.many(self.gate_up.many(hidden), hidden)
 
-    def _heads(self, hidden: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """[T, qkv_width], queries ready to attend; keys and values are in the cache."""
-        qkv = self.qkv.many(hidden)
+    def _stored(self, qkv: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """The same, [T, qkv_width], its queries ready to attend; its keys and values are in the cache."""
+        if self._joint_norms is not None:
+            first_key, first_value = self._shape.query_width, qkv.shape[1] - self._shape.key_width
+            for heads, norm in zip((qkv[:, :first_key], qkv[:, first_key:first_value]), self._joint_norms, strict=True):
+                assert norm is not None, "queries and keys are normed alike"
+                heads.copy_(F.rms_norm(heads, norm.weight.shape, norm.weight.to(heads.dtype), norm.eps))
         store_heads(self._shape, self.attention, qkv, slots, positions, self._cos_sin)
         return qkv
 

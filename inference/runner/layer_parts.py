@@ -55,6 +55,10 @@ class LayerParts:
     residual_multiplier: float
 
     @property
+    def norms_heads_together(self) -> bool:
+        return any(norm is not None and len(norm.weight) != self.head_dim for norm in (self.query_norm, self.key_norm))
+
+    @property
     def num_heads(self) -> int:
         return self.query[0].shape[0] // self.head_dim
 

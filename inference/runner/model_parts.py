@@ -55,7 +55,7 @@ class Unfusable:
 
 # What a layer of the known pattern may have, and kernels do not.
 _BEYOND_KERNELS: dict[str, Callable[[LayerParts], bool]] = {
-    "norm the heads of a token together": lambda parts: not _norms_head_by_head(parts),
+    "norm queries otherwise than keys": lambda parts: not _norms_alike(parts),
     "have another activation than SiLU or tanh's GELU": lambda parts: not (
         is_silu(parts.activation) or is_gelu(parts.activation)
     ),
@@ -139,8 +139,10 @@ def _are_of(table: torch.Tensor, given: Embeddings) -> bool:
     return all(torch.allclose(turns[0, :, :half].float(), ours[:, :half], atol=0.01) for turns, ours in parts)
 
 
-def _norms_head_by_head(parts: LayerParts) -> bool:
+def _norms_alike(parts: LayerParts) -> bool:
     query, key = parts.query_norm, parts.key_norm
     if query is None or key is None:
         return query is key
-    return len(query.weight) == len(key.weight) == parts.head_dim and query.eps == key.eps
+    if parts.norms_heads_together:
+        return len(query.weight) == len(parts.query[0]) and len(key.weight) == len(parts.key[0])
+    return query.eps == key.eps

@@ -33,6 +33,7 @@ MIXED = {
     "granite_with_biases": ("granite", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
     "qwen3_with_narrow_heads": ("qwen3", {"head_dim": 12}),
     "gemma3_tied_with_narrow_heads": ("gemma3", {"head_dim": 12, "tie_word_embeddings": True}),
+    "olmo2_with_one_key_head": ("olmo2", {"num_key_value_heads": 1}),
     "smollm3_without_rotary": ("smollm3", {"no_rope_layers": [0, 0, 0]}),
 }
 

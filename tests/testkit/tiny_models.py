@@ -92,10 +92,7 @@ CUDA_CONFIGS: dict[str, dict[str, Any]] = {
     f"cuda_{name}": _CUDA_COMMON | CONFIGS[name] | {"head_dim": 32} for name in ("llama", "qwen2", "qwen3", "mistral")
 }
 # Those whose every layer is our kernels on CUDA.
-FUSED_ON_CUDA = (
-    "llama", "llama_with_biases", "qwen2", "qwen3", "mistral", "llama3_rope", "phi3", "phi3_partial_rotary", "granite",
-    "glm", "smollm3", "gemma2", "gemma3", "gemma3_wide", *CUDA_CONFIGS,
-)  # fmt: skip
+FUSED_ON_CUDA = (*CONFIGS, "gemma3_wide", *CUDA_CONFIGS)
 
 
 def tiny_config(name: str) -> dict[str, Any]:

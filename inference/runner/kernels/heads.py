@@ -26,7 +26,11 @@ class HeadShape:
 
     @property
     def qkv_width(self) -> int:
-        return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+        return self.query_width + 2 * self.key_width
+
+    @property
+    def key_width(self) -> int:
+        return self.num_kv_heads * self.head_dim
 
     @property
     def query_width(self) -> int:

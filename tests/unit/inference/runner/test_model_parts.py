@@ -9,7 +9,6 @@ from inference.runner.model_parts import ModelParts, Unfusable, model_parts
 from tests.testkit.tiny_models import CUDA_CONFIGS, FUSED_ON_CUDA, tiny_model
 
 REASONS = {
-    "olmo2": "3 of 3 norm the heads of a token together",
     "gpt_neox": "3 of 3 have parts of unknown use",
     "ministral3": "3 of 3 have parts of unknown use",
 }
@@ -110,6 +109,14 @@ def test_mlps_of_several_widths_do_not_share_a_scratch():
     mlp = model.model.layers[1].mlp
     mlp.gate_proj, mlp.up_proj, mlp.down_proj = nn.Linear(48, 96), nn.Linear(48, 96), nn.Linear(96, 48)
     assert model_parts(model) == Unfusable("their MLPs differ in width")
+
+
+def test_heads_that_are_normed_one_by_one_have_one_epsilon():
+    for name, because in (("qwen3", "1 of 3 norm queries otherwise than keys"), ("olmo2", None)):
+        model = _set_to_pages(name)
+        model.model.layers[2].self_attn.k_norm.variance_epsilon *= 1000
+        parts = model_parts(model)
+        assert isinstance(parts, ModelParts) if because is None else parts == Unfusable(because)
 
 
 def test_another_activation_is_for_no_kernel():

@@ -13,17 +13,9 @@ from tests.testkit.tiny_models import CONFIGS, LONGROPE_ORIGINAL, UNFUSED_CONFIG
 NUM_NEW = 12
 
 
-def _reference(folder, prompts, num_new=NUM_NEW):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    outputs = {}
-    for turn_id, prompt in prompts.items():
-        ids = torch.tensor([prompt])
-        out = model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_new, do_sample=False, pad_token_id=0,
-            eos_token_id=None,
-        )
-        outputs[turn_id] = out[0, len(prompt) :].tolist()
-    return outputs
+def _check_greedy(folder, prompts, outputs):
+    assert all(len(tokens) == NUM_NEW for tokens in outputs.values())
+    assert greedy_after(folder, prompts, outputs) == outputs
 
 
 def _prompts(count, longest=70):
@@ -46,9 +38,8 @@ def test_a_batch_in_odd_chunks_and_again_over_a_warm_cache_equals_transformers(n
         outputs = {turn_id: engine.tokens(f"{turn_id}cold") for turn_id in prompts}
         assert {turn_id: engine.tokens(f"{turn_id}warm") for turn_id in prompts} == outputs
         assert any(engine.chunks[f"{turn_id}warm", 0][0].num_cached_tokens for turn_id in prompts)
-    assert all(len(tokens) == NUM_NEW for tokens in outputs.values())
     assert len({token for tokens in outputs.values() for token in tokens}) > 25, "who says one thing shows little"
-    assert greedy_after(folder, prompts, outputs) == outputs
+    _check_greedy(folder, prompts, outputs)
 
 
 @pytest.mark.parametrize("max_model_len", [LONGROPE_ORIGINAL, 128])
@@ -63,37 +54,38 @@ def test_longrope_takes_the_factors_of_the_longest_sequence_admitted(max_model_l
             engine.submit(turn_id, prompt, temperature=0, max_tokens=NUM_NEW, ignore_eos=True)
         engine.run()
         for turn_id, prompt in prompts.items():
-            assert engine.tokens(turn_id) == _reference(folder, {turn_id: prompt})[turn_id]
+            outputs = {turn_id: engine.tokens(turn_id)}
+            _check_greedy(folder, {turn_id: prompt}, outputs)
 
 
 @pytest.mark.parametrize("max_step_tokens", [1, 7, 256])
 def test_alone_then_again_over_a_warm_cache_equals_transformers(max_step_tokens, tmp_path):
     folder = save_tiny_model("qwen3", tmp_path / "qwen3")
     prompts = _prompts(4)
-    expected = _reference(folder, prompts)
     with loaded(folder) as model:
         engine = local_engine(model, max_step_tokens=max_step_tokens)
         for attempt in ("cold", "warm"):
             for turn_id, prompt in prompts.items():
                 engine.submit(turn_id + attempt, prompt, temperature=0, max_tokens=NUM_NEW, ignore_eos=True)
                 engine.run()
-                assert engine.tokens(turn_id + attempt) == expected[turn_id]
+        outputs = {turn_id: engine.tokens(f"{turn_id}cold") for turn_id in prompts}
+        assert {turn_id: engine.tokens(f"{turn_id}warm") for turn_id in prompts} == outputs
         warm = engine.chunks["t3warm", 0][0].num_cached_tokens
         assert warm == (len(prompts["t3"]) - 1) // 16 * 16
+    _check_greedy(folder, prompts, outputs)
 
 
 def test_an_unfused_model_gives_the_same_tokens(tmp_path, monkeypatch):
     folder = save_tiny_model("mistral", tmp_path / "mistral")
     prompts = _prompts(5)
-    expected = _reference(folder, prompts)
     monkeypatch.setattr("inference.runner.loader.fuse_layers", lambda model, make_linear: (0, 3))
     with loaded(folder, block_size=4) as model:
         engine = local_engine(model, max_step_tokens=9, block_size=4)
         for turn_id, prompt in prompts.items():
             engine.submit(turn_id, prompt, temperature=0, max_tokens=NUM_NEW, ignore_eos=True)
         engine.run()
-        for turn_id in prompts:
-            assert engine.tokens(turn_id) == expected[turn_id]
+        outputs = {turn_id: engine.tokens(turn_id) for turn_id in prompts}
+    _check_greedy(folder, prompts, outputs)
 
 
 def test_bf16_differs_only_where_the_reference_is_undecided(tmp_path):

@@ -9,7 +9,7 @@ from inference.mask_ledger import TokenMatcher
 from inference.paged_kv.block_table import BlockTable
 from inference.prompt_lookup import PromptLookup
 from inference.sequence import Sequence
-from inference.step import StepBounds
+from inference.step import StepBounds, is_simple
 from inference.types import SamplingParams, TurnRequest
 
 
@@ -59,7 +59,11 @@ def new_sequence(
         max_total_tokens=num_prompt_tokens + min(room, params.max_tokens if params.max_tokens is not None else room),
         matcher=matcher,
     )
-    if limits.max_guess and matcher is None and _may_guess(params):
+    is_constrained = matcher is not None
+    sequence.is_drawn_by_host = limits.bounds.masks_may_be_late and not is_simple(
+        params, len(ends), is_constrained=is_constrained
+    )
+    if limits.max_guess and not is_constrained and _may_guess(params):
         sequence.lookup = PromptLookup(sequence.token_ids, limits.max_guess)
     return sequence
 

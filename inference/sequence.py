@@ -29,6 +29,7 @@ class Sequence:
     matcher: what its tokens are held to, if anything.
     is_rewound: its row may stand elsewhere than at num_planned, and must be told.
     skipped_mask: its next token is drawn without a mask, since nearly everything may come.
+    is_drawn_by_host: by operations on the device, not by its sampling kernels.
     lookup: guesses its tokens, if it may. guess: those that a launched step verifies.
     has_ended_itself: its last token is an end token.
     chunk_limit: how many tokens of its prompt a step takes while others decode, if that is bounded.
@@ -60,6 +61,7 @@ class Sequence:
         self.has_spoken = False
         self.num_forced = 0
         self.matcher = matcher
+        self.is_drawn_by_host = False
         self.lookup: PromptLookup | None = None
         self.guess: tuple[int, ...] = ()
         self.chunk_limit: int | None = None

@@ -134,8 +134,8 @@ def test_cancels_preemptions_and_rows_that_change_hands_leave_nobody_waiting(mod
             engine.step()
         if rng.random() < 0.3:
             engine.engine.cancel(str(rng.randint(0, i)))
-        if rng.random() < 0.3 and engine.engine._scheduler._running:
-            engine.engine._scheduler._preempt(rng.choice(engine.engine._scheduler._running))
+        if rng.random() < 0.3 and engine.engine._scheduler._live.running:
+            engine.engine._scheduler._live.preempt(rng.choice(engine.engine._scheduler._live.running))
     engine.run()
     for i, matcher in matchers.items():
         tokens = engine.tokens(str(i))

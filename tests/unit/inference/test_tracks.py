@@ -151,7 +151,6 @@ def test_random_traffic_of_all_kinds_is_what_each_turn_would_write_alone(seed):
         got = bench.tokens[turn_id, choice]
         assert got == (tokens[: len(got)] if turn_id in cancelled else tokens), (turn_id, choice)
     assert stats.num_late_masks <= bench.runner.num_late
-    assert vocab_size < 997 or not cancelled or stats.num_redrawn_tokens > 0
 
 
 class _AlwaysMasked:

@@ -65,7 +65,7 @@ class DeviceRows:
         blocks_per_row = MAX_LEN // BLOCK
         self.pool = KVPool(layout, len(prompts) * blocks_per_row, torch.device(DEVICE))
         for cache in (*self.pool.keys, *self.pool.values):
-            cache.fill_(float("nan"))
+            cache[..., :head_dim] = float("nan")  # what pads a head is 0 from the start
         order = torch.randperm(self.pool.num_blocks, dtype=torch.int32)
         self.table = order.view(len(prompts), blocks_per_row).to(DEVICE)
         self._prompts = prompts

@@ -77,10 +77,16 @@ class LiveSequences:
         """
         assert sequence.row is not None
         assert sequence.matcher is not None
-        may_skip = self._masks_may_be_late and not sequence.is_drawn_by_host
+        may_skip = self._masks_may_be_late and not (sequence.is_drawn_by_host or sequence.is_drawing_again)
         sequence.skipped_mask = may_skip and sequence.matcher.lets_most_through
         matcher = None if sequence.skipped_mask else sequence.matcher
         self.masks.post(sequence.row, len(sequence.token_ids), matcher)
+
+    def leave_out_masks(self, sequence: Sequence, num_tokens: int) -> None:
+        """The next tokens, so many and one more, are drawn without masks."""
+        assert sequence.row is not None
+        sequence.skipped_mask = True
+        self.masks.post(sequence.row, len(sequence.token_ids) + num_tokens, None)
 
     def enter_row(self, sequence: Sequence, num_cached: int) -> int:
         """A waiting sequence, whose table holds its first num_cached tokens, gets a row; returns it."""

@@ -71,6 +71,8 @@ class Planner:
         draft.add_run(ScheduledRow(sequence.row, sequence.num_planned, count, samples=True, verifies=True), sequence)
         sequence.guess = guess
         sequence.num_planned += count
+        if sequence.matcher is not None:
+            self._live.leave_out_masks(sequence, len(guess))
         return True
 
     def _is_short(self, sequence: Sequence, count: int) -> bool:

@@ -122,8 +122,8 @@ class Scheduler:
             if error is None:
                 sequence.take_forced(self._limits.min_forced_run)
             self._finish_if_done(sequence, token_id, error)
-            if sequence.finish_reason is not None:
-                break
+            if sequence.finish_reason is not None or sequence.num_unwritten:
+                break  # behind what was forced, nothing that was drawn counts
         if sequence.row is not None:
             # A block can be found by others only now that what fills it has been computed: they may run beside.
             sequence.table.record_full_blocks(sequence.token_ids, sequence.num_planned - sequence.num_uncounted)
@@ -135,7 +135,6 @@ class Scheduler:
         self._live.counts.num_redrawn_tokens += 1
         if sequence.row is not None:  # else it was preempted, and is computed anew anyway
             sequence.draw_again()
-            sequence.skipped_mask = False
             self._live.masks.post(sequence.row, len(sequence.token_ids), sequence.matcher)
 
     def _chunk_of_output(self, sequence: Sequence, logprobs: TokenLogprobs | None, error: str | None) -> TokenChunk:

@@ -30,6 +30,7 @@ class Sequence:
     is_rewound: its row may stand elsewhere than at num_planned, and must be told.
     skipped_mask: its next token is drawn without a mask, since nearly everything may come.
     is_drawn_by_host: by operations on the device, not by its sampling kernels.
+    is_drawing_again: a token was refused, and the next must be drawn with its mask.
     lookup: guesses its tokens, if it may. guess: those that a launched step verifies.
     has_ended_itself: its last token is an end token.
     chunk_limit: how many tokens of its prompt a step takes while others decode, if that is bounded.
@@ -57,6 +58,7 @@ class Sequence:
         self.num_unwritten = 0
         self.is_rewound = False
         self.skipped_mask = False
+        self.is_drawing_again = False
         self.unsent: list[int] = []
         self.has_spoken = False
         self.num_forced = 0
@@ -106,7 +108,7 @@ class Sequence:
 
     def next_guess(self, most: int) -> tuple[int, ...]:
         """What may come after the known tokens; the first token after a guess is sampled, and needs room too."""
-        if self.lookup is None or most <= 0:
+        if self.lookup is None or most <= 0 or self.is_drawing_again:
             return ()
         return self.lookup.guess(min(most, self.max_total_tokens - len(self.token_ids) - 1))
 
@@ -133,7 +135,8 @@ class Sequence:
         """
         matcher = self.matcher
         accepted = matcher is None or matcher.accept(token_id)
-        if matcher is not None and not accepted and self.skipped_mask and not matcher.error:
+        self.is_drawing_again = matcher is not None and not accepted and self.skipped_mask and not matcher.error
+        if self.is_drawing_again:
             return AGAIN
         self.token_ids.append(token_id)
         self.unsent.append(token_id)
@@ -146,6 +149,9 @@ class Sequence:
         self.drop_in_flight()
         self.num_planned = len(self.token_ids) - 1
         self.is_rewound = True
+        self.skipped_mask = False
+        if self.lookup is not None:
+            self.lookup.learn(1, 0)
 
     def take_forced(self, min_run: int) -> None:
         """Take in the tokens that must come next, if they are at least min_run; they need not be sampled.

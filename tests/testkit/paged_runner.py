@@ -96,7 +96,8 @@ class PagedRunner:
                 words[:] = -1
             bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: self.vocab_size]
             allowed = np.flatnonzero(bits).tolist()
-            assert self._masks.get(job.row, (0, 0))[:2] <= (job.holder, job.position), "masks go back"
+            if self.bounds.masks_may_be_late:
+                assert self._masks.get(job.row, (0, 0))[:2] <= (job.holder, job.position), "masks go back"
             self._masks[job.row] = (job.holder, job.position, allowed)
 
     def launch(self, plan: StepPlan) -> _Launched:
@@ -107,8 +108,6 @@ class PagedRunner:
             assert plan.num_stepped == (0 if plan.track == PREFILLS else len(plan.rows)), "kinds are mixed"
             num_stepped = sum(row.num_tokens for row in plan.rows[: plan.num_stepped])
             assert num_stepped <= self.bounds.sizes[-1]
-        else:
-            launched.wait()
         return launched
 
     def run_something(self) -> None:
@@ -175,6 +174,9 @@ class PagedRunner:
         if not self._holders[row]:
             return next_token(history, self.vocab_size)
         *wanted, allowed = self._masks.get(row, (0, 0, []))
-        if wanted != [self._holders[row], len(history)]:
+        if wanted == [self._holders[row], len(history)]:
+            return best_of(history, allowed)
+        if self.bounds.masks_may_be_late:
             return LATE
-        return best_of(history, allowed)
+        assert wanted > [self._holders[row], len(history)], "a step would wait for ever"
+        return best_of(history, list(range(self.vocab_size)))

@@ -15,6 +15,7 @@ from inference.prompt_lookup import PromptLookup
 from inference.scheduler import Scheduler
 from inference.types import SamplingParams, TurnRequest
 from tests.testkit.local_engine import loaded, local_engine
+from tests.testkit.matchers import RandomMatcher
 from tests.testkit.paged_runner import PagedRunner, expected_output
 from tests.testkit.tiny_models import VOCAB, save_tiny_model
 
@@ -150,3 +151,43 @@ def test_a_real_model_writes_the_same_with_guesses_sampled_or_not(model, samplin
         steps.append(engine.engine.stats())
     assert outputs[0] == outputs[1]
     assert 0 < steps[1].num_right_guesses < steps[1].num_guessed_tokens
+
+
+class _Few(RandomMatcher):
+    """The same few tokens at every place, but for some where only others may come."""
+
+    def __init__(self, length, vocab_size, *, odd_places=()):
+        super().__init__(0, length, vocab_size, forced_share=0)
+        self._odd_places = set(odd_places)
+
+    def allowed(self, place):
+        return [11, 12] if place in self._odd_places else [7, 8, 9]
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 0.3, "seed": 3}])
+@pytest.mark.parametrize("odd_places", [(), (20, 33, 34, 60)])
+def test_a_constrained_turn_writes_the_same_with_guesses_in_fewer_steps(model, sampling, odd_places):
+    rng = random.Random(1)
+    prompts = [[rng.randrange(3, VOCAB) for _ in range(20)] for _ in range(4)]
+    outputs, stats = [], []
+    for max_guess in (0, 8):
+        engine = local_engine(model, max_guess=max_guess)
+        matchers = [_Few(80, VOCAB, odd_places=odd_places) for _ in prompts]
+        for i, (prompt, matcher) in enumerate(zip(prompts, matchers, strict=True)):
+            likely = ((7, 90.0), (8, 60.0), (9, 60.0))  # else nothing right would be guessed
+            engine.submit(str(i), prompt, matchers=[matcher], max_tokens=80, logit_bias=likely, **sampling)
+        engine.run()
+        outputs.append([engine.tokens(str(i)) for i in range(len(prompts))])
+        assert outputs[-1] == [matcher.accepted for matcher in matchers]
+        stats.append(engine.engine.stats())
+    assert outputs[0] == outputs[1]
+    assert stats[1].num_right_guesses > 20
+    assert stats[1].num_steps < 0.8 * stats[0].num_steps
+    assert (stats[1].num_redrawn_tokens > 0) == bool(odd_places)
+
+
+def test_a_constrained_turn_with_filters_is_not_guessed(model):
+    engine = local_engine(model, max_guess=8)
+    engine.submit("a", [5, 6, 7], matchers=[_Few(60, VOCAB)], max_tokens=60, temperature=0.5, top_k=2)
+    engine.run()
+    assert engine.engine.stats().num_guessed_tokens == 0

@@ -23,6 +23,7 @@ from tests.testkit.paged_runner import PagedRunner, best_of, expected_output
 APART = StepBounds(
     prefills_apart=True, sizes=(3, 5, 8), longest_run=6, run_keys=100, masks_may_be_late=True
 )
+TOGETHER = StepBounds(longest_run=6, run_keys=100)
 
 
 class Bench:
@@ -116,13 +117,14 @@ def _held(prompt, seed, length, vocab_size):
     return history[len(prompt) :]
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_random_traffic_of_all_kinds_is_what_each_turn_would_write_alone(seed):
+@pytest.mark.parametrize("bounds", [APART, TOGETHER], ids=["apart", "together"])
+@pytest.mark.parametrize("seed", range(30))
+def test_random_traffic_of_all_kinds_is_what_each_turn_would_write_alone(seed, bounds):
     rng = random.Random(seed)
     vocab_size = rng.choice([9, 12, 997])
     bench = Bench(
-        vocab_size=vocab_size, num_blocks=rng.randint(58, 80), block_size=rng.choice([1, 2, 4, 8]), seed=seed,
-        max_rows=rng.randint(1, 8), max_step_tokens=rng.randint(8, 40), max_guess=rng.choice([0, 5]),
+        vocab_size=vocab_size, bounds=bounds, num_blocks=rng.randint(58, 80), block_size=rng.choice([1, 2, 4, 8]),
+        seed=seed, max_rows=rng.randint(1, 8), max_step_tokens=rng.randint(8, 40), max_guess=rng.choice([0, 5]),
         min_forced_run=rng.choice([1, 2, 3]), long_prompt=8, long_prompt_chunk=5,
     )  # fmt: skip
     expected, cancelled = {}, set()

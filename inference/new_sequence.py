@@ -63,17 +63,17 @@ def new_sequence(
     sequence.is_drawn_by_host = limits.bounds.masks_may_be_late and not is_simple(
         params, len(ends), is_constrained=is_constrained
     )
-    if limits.max_guess and _may_guess(params, limits.bounds, is_constrained):
+    if limits.max_guess and _may_guess(params, is_constrained):
         sequence.lookup = PromptLookup(sequence.token_ids, limits.max_guess)
     return sequence
 
 
-def _may_guess(params: SamplingParams, bounds: StepBounds, is_constrained: bool) -> bool:
+def _may_guess(params: SamplingParams, is_constrained: bool) -> bool:
     """Whether a token's draw depends on what is before it by its logits alone.
 
     What a constrained row verifies is drawn without masks. That is as good where the best score wins; filters would see
-    other tokens. Where masks may be late, a row has but one mask at a time.
+    other tokens.
     """
-    if is_constrained and (params.has_filters or bounds.masks_may_be_late):
+    if is_constrained and params.has_filters:
         return False
     return params.logprobs is None and not params.has_penalties

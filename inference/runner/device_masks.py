@@ -1,6 +1,7 @@
 """The masks of constrained rows, where a CUDA device reads them: in pinned host memory, written while it computes.
 
-A row's `posted` word says for which holder and position its mask is good. The device looks at it when it comes to
+A row's `posted` word says for which holder and position its mask is good; one that lets everything through is good for
+earlier positions too. The device looks at it when it comes to
 sampling; nothing is copied and nothing is enqueued for it. Masks that are quick are computed together, in a thread of
 their own; those that may take long each in another, and the device goes on without them if need be.
 """

@@ -537,6 +537,12 @@ def test_a_constrained_row_samples_what_its_mask_allows_and_the_others_what_they
     assert torch.equal(row[kept], rows.logits[0, kept])
 
 
+def test_what_lets_everything_through_up_to_a_later_place_is_good_for_earlier_ones():
+    rows = _Rows(5000, [3, 3, 3], [0.0, 0.0, 0.0], spins=2)
+    rows.masks.post([MaskJob(0, 3, 12, None), MaskJob(1, 4, 12, None), MaskJob(2, 3, 7, None)])
+    assert rows.draw() == [int(rows.logits[0].argmax()), LATE, LATE]
+
+
 @pytest.mark.parametrize(("holder", "position"), [(3, 7), (3, 9), (2, 8), (2, 2**30), (4, 1), (0, 0)])
 def test_a_row_whose_mask_has_not_come_or_is_anothers_stays_where_it_is(holder, position):
     rows = _Rows(5000, [3, 0], [0.0, 0.0], spins=2)

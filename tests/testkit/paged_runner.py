@@ -78,7 +78,7 @@ class PagedRunner:
         self._tables: dict[int, list[int]] = {}
         self._lengths: dict[int, int] = {}
         self._holders: dict[int, int] = {}
-        self._masks: dict[int, tuple[int, int, list[int]]] = {}
+        self._masks: dict[int, tuple[int, int, bool, list[int]]] = {}
         self._launched: tuple[list[_Launched], list[_Launched]] = ([], [])
         self._num_run = [0, 0]
 
@@ -92,13 +92,12 @@ class PagedRunner:
     def post_masks(self, jobs: list[MaskJob]) -> None:
         words = np.zeros(-(-self.vocab_size // 32), np.int32)
         for job in jobs:
-            if job.matcher is None or not job.matcher.mask(words):
+            is_open = job.matcher is None or not job.matcher.mask(words)
+            if is_open:
                 words[:] = -1
             bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: self.vocab_size]
             allowed = np.flatnonzero(bits).tolist()
-            if self.bounds.masks_may_be_late:
-                assert self._masks.get(job.row, (0, 0))[:2] <= (job.holder, job.position), "masks go back"
-            self._masks[job.row] = (job.holder, job.position, allowed)
+            self._masks[job.row] = (job.holder, job.position, is_open, allowed)
 
     def launch(self, plan: StepPlan) -> _Launched:
         self.plans.append(plan)
@@ -173,10 +172,11 @@ class PagedRunner:
     def _drawn(self, row: int, history: list[int]) -> int:
         if not self._holders[row]:
             return next_token(history, self.vocab_size)
-        *wanted, allowed = self._masks.get(row, (0, 0, []))
-        if wanted == [self._holders[row], len(history)]:
+        holder, position, is_open, allowed = self._masks.get(row, (0, 0, False, []))
+        wanted = (self._holders[row], len(history))
+        if (holder, position) == wanted:
             return best_of(history, allowed)
-        if self.bounds.masks_may_be_late:
+        if self.bounds.masks_may_be_late and not (is_open and holder == wanted[0] and position > wanted[1]):
             return LATE
-        assert wanted > [self._holders[row], len(history)], "a step would wait for ever"
+        assert (holder, position) > wanted, "a step would wait for ever"
         return best_of(history, list(range(self.vocab_size)))

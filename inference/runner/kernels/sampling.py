@@ -38,7 +38,9 @@ def _allowed(masks, mask_stride, posted, row, holder, position, tile, TILE: tl.c
     while ((word >> 1) < (wanted >> 1)) & (spins < SPINS):
         word = tl.load(posted + row, volatile=True)
         spins += 1
-    is_known = (word >> 1) == (wanted >> 1)
+    # What lets everything through up to a later position is good for this one too.
+    is_open = (word % 2 != 0) & ((word >> 32) == (wanted >> 32)) & (word > wanted)
+    is_known = is_open | ((word >> 1) == (wanted >> 1))
     at = tile * (TILE // 32) + tl.arange(0, TILE // 32)
     words = tl.load(masks + row * mask_stride + at, mask=(at < mask_stride) & is_known, other=0, volatile=True)
     bits = tl.reshape((words[:, None] >> tl.arange(0, 32)[None, :]) & 1, [TILE])

@@ -67,7 +67,7 @@ class Planner:
         if not self._live.grow(draft, sequence, sequence.num_planned + count):
             return False
         assert sequence.row is not None
-        draft.token_writes.append(TokenWrite(sequence.row, len(sequence.token_ids), guess))
+        draft.token_writes += [*sequence.token_writes(), TokenWrite(sequence.row, len(sequence.token_ids), guess)]
         draft.add_run(ScheduledRow(sequence.row, sequence.num_planned, count, samples=True, verifies=True), sequence)
         sequence.guess = guess
         sequence.num_planned += count

@@ -44,9 +44,6 @@ class Replica:
     def add(self, row: Row) -> None:
         self._rows.append(weakref.ref(row))
 
-    def remove(self, row: Row) -> None:
-        self._rows = [ref for ref in self._rows if ref() is not row]
-
     def num_rows(self) -> int:
         """Rows that may still ask for a mask: those that are gone or done do not count."""
         self._rows = [ref for ref in self._rows if (row := ref()) is not None and not row.is_done]
@@ -54,10 +51,7 @@ class Replica:
 
 
 class CompiledSource:
-    """Thread-safe. prototype: None if the text is free throughout. max_replicas: how many the grammar is worth.
-
-    num_made: replicas so far, with those that were dropped. Where it has grown, a row may be better off elsewhere.
-    """
+    """Thread-safe. prototype: None if the text is free throughout. max_replicas: how many the grammar is worth."""
 
     def __init__(
         self, vocabulary: Vocabulary, source: GrammarSource, prototype: LLMatcher | None, max_replicas: int = 1
@@ -77,7 +71,6 @@ class CompiledSource:
         self._leads = {trigger: vocabulary.encode(trigger.lead, special) for trigger in source.triggers}
         self._lock = threading.Lock()
         self._replicas = [Replica(prototype)] if prototype is not None else []
-        self.num_made = len(self._replicas)
         self._max_replicas = max_replicas
         self._is_free = prototype is None
         # Found now, in a thread that compiles, and not when a row waits for its mask.
@@ -103,7 +96,6 @@ class CompiledSource:
     def add_replica(self, prototype: LLMatcher) -> None:
         with self._lock:
             self._replicas.append(Replica(prototype))
-            self.num_made += 1
 
     def wants_replica(self) -> bool:
         """Do more rows live at once than there are replicas, and may there be more of them?"""
@@ -114,39 +106,14 @@ class CompiledSource:
             self._replicas = good
             return sum(replica.num_rows() for replica in good) > len(good)
 
-    def replica_for(self, row: Row, current: Replica | None = None) -> Replica | None:
-        """The one that fewest rows use, from now on `row` as well; a broken one only where no other is left.
-
-        current: where the row has been so far, and stays unless the rows are more evenly spread without it.
-        """
+    def replica_for(self, row: Row) -> Replica | None:
+        """The one that fewest rows use, from now on `row` as well; a broken one only where no other is left."""
         with self._lock:
             if not self._replicas:
                 return None
-            if current is not None:
-                current.remove(row)
-            found = min(
-                self._replicas, key=lambda replica: (replica.is_broken, replica.num_rows(), replica is not current)
-            )
+            found = min(self._replicas, key=lambda replica: (replica.is_broken, replica.num_rows()))
             found.add(row)
             return found
-
-    def move(self, row: Row, current: Replica, taken: Sequence[int]) -> tuple[Replica, LLMatcher] | None:
-        """The place behind the tokens `taken` in a replica that fewer rows use, where `row` counts from now on.
-
-        None: it stays. Takes a microsecond a token, more for those that the other lexer has not seen yet.
-        """
-        found = self.replica_for(row, current)
-        if found is None or found is current:
-            return None
-        matcher = _after(found, taken)
-        if matcher is not None and not matcher.is_error():
-            return found, matcher
-        # A limit was met there that was none here.
-        with self._lock:
-            found.is_broken = True
-            found.remove(row)
-            current.add(row)
-        return None
 
     def enter(self, replica: Replica, trigger: Trigger, rest: bytes) -> LLMatcher | None:
         """The grammar behind a trigger and the `rest` of the token that completed it; None: it does not go on so."""

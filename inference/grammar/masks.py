@@ -6,7 +6,6 @@ rows whose `mask_may_take_long` says so are better asked one by one, each in a t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Protocol
@@ -37,11 +36,10 @@ class MaskThreads:
         left alone, where all tokens may come.
 
         words: [num_rows, vocabulary.mask_words] int32, contiguous, on the host. No matcher twice, and none that another
-        thread is using. The call's time is told to each as its own, since it is not known which took how long.
+        thread is using.
         """
         assert words.dtype == np.int32
         assert words.flags.c_contiguous
-        begun_s = time.perf_counter()
         together: list[tuple[Matcher, LLMatcher, int]] = []
         is_masked = []
         for row, matcher in jobs:
@@ -54,9 +52,8 @@ class MaskThreads:
             # Rows that share a lexer side by side: mostly they fall to one thread, and none waits in another.
             together.sort(key=lambda member: id(member[0].lexer_lock))
             self._compute(together, words)
-        took_s = time.perf_counter() - begun_s
         for member, _, row in together:
-            member.mask_came(took_s, words[row])
+            member.mask_came(words[row])
         return is_masked
 
     def _compute(self, together: Sequence[tuple[Matcher, LLMatcher, int]], words: npt.NDArray[np.int32]) -> None:

@@ -8,7 +8,6 @@ that the host's part of a token is mostly the library's own.
 from __future__ import annotations
 
 import threading
-import time
 from enum import Enum, auto
 
 import numpy as np
@@ -35,14 +34,13 @@ class Outside(Enum):
 class Matcher:
     """Belongs to one row, and to one thread at a time; `mask` releases the GIL.
 
-    last_mask_s: how long the last mask took, at most; 0.0 before the first.
     lexer_lock: of the rows that share a lexer with this one; held here whenever the library is asked.
     """
 
     __slots__ = (
         "__weakref__", "_closing", "_compiled", "_end_token_ids", "_forced", "_grammar", "_has_triggers",
         "_is_stopped", "_is_thinking", "_nears_bound", "_num_thoughts", "_outside", "_reasoning", "_replica", "_room",
-        "_tail", "_vocabulary", "last_mask_s", "lexer_lock",
+        "_tail", "_vocabulary", "lexer_lock",
     )  # fmt: skip
 
     def __init__(self, compiled: CompiledSource) -> None:
@@ -63,7 +61,6 @@ class Matcher:
         self._closing = compiled.close_tokens if is_spent else ()  # what is left to write of the reasoning's closer
         self._room = 0  # characters of plain text that may come, as far as is known
         self._nears_bound = False  # within text whose length is bounded, and not far from there
-        self.last_mask_s = 0.0
         self._replica = compiled.replica_for(self)
         self.lexer_lock = threading.Lock() if self._replica is None else self._replica.lock
         if self._replica is not None and not self._has_triggers:
@@ -123,7 +120,6 @@ class Matcher:
         assert out.dtype == np.int32
         assert out.size == self._vocabulary.mask_words
         assert out.flags.c_contiguous
-        begun_s = time.perf_counter()
         grammar, is_masked = self.masked_by(), True
         if grammar is not None:
             with self.lexer_lock:
@@ -134,16 +130,15 @@ class Matcher:
             is_masked = self._mask_overruns(out)
         else:
             _allow_only(out, self._end_token_ids)
-        self.mask_came(time.perf_counter() - begun_s, out if grammar is not None else None)
+        self.mask_came(out if grammar is not None else None)
         return is_masked
 
     def masked_by(self) -> LLMatcher | None:
         """Who computes the next mask, under `lexer_lock`, if that is the library alone. Then call `mask_came`."""
         return None if self._closing else self._grammar
 
-    def mask_came(self, took_s: float, mask: MaskRow | None) -> None:
-        """The next mask is there, after at most so long; None: it is none of the library's."""
-        self.last_mask_s = took_s
+    def mask_came(self, mask: MaskRow | None) -> None:
+        """The next mask is there; None: it is none of the library's."""
         if mask is not None:
             self._room = self._vocabulary.room_for_text(mask)
             self._nears_bound = 0 < self._room < self._vocabulary.most_room

@@ -107,60 +107,6 @@ def test_all_grammars_together_have_no_more_replicas_than_are_allowed(
     assert [compiled(own, source).num_replicas for source in sources] == [3, 2, 1]
 
 
-def crowded(own: GrammarCompiler, source: GrammarSource, count: int) -> list[Matcher]:
-    """Rows that all began before a second and a third replica were there."""
-    own.check(source)
-    living = [Matcher(compiled(own, source)) for _ in range(count)]
-    for _ in range(2):
-        compiled(own, source).add_replica(own._prototype(source.lark))
-    return living
-
-
-def num_rows(own: GrammarCompiler, source: GrammarSource = SOURCE) -> list[int]:
-    return [replica.num_rows() for replica in compiled(own, source)._replicas]
-
-
-def test_a_row_moves_where_that_spreads_the_rows_more_evenly_and_stays_where_it_does_not(own: GrammarCompiler) -> None:
-    living = crowded(own, SOURCE, 5)
-    first = compiled(own)._replicas[0]
-    found = [compiled(own).move(matcher, first, ()) for matcher in living]
-    assert num_rows(own) == [2, 2, 1]
-    assert sum(place is None for place in found) == 2
-    assert {id(place[0]) for place in found if place} == {id(replica) for replica in compiled(own)._replicas[1:]}
-
-
-def test_a_row_that_has_moved_is_at_the_same_place(own: GrammarCompiler) -> None:
-    source = schema_source(WIDE)
-    row, _ = crowded(own, source, 2)
-    taken = tokens('"abcx')
-    assert all(row.accept(token) for token in taken)
-    found = compiled(own, source).move(row, compiled(own, source)._replicas[0], taken)
-    assert found is not None
-    replica, moved = found
-    assert replica.lock is not row.lexer_lock
-    expected = np.zeros(vocabulary().mask_words, dtype=np.int32)
-    assert row.mask(expected)
-    assert moved.compute_bitmask() == expected.tobytes()
-
-
-def test_a_row_stays_where_it_is_if_the_other_lexer_meets_a_limit(
-    own: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compile_module, "_LIMITS", LLParserLimits(max_lexer_states=60))
-    source = schema_source(WIDE)
-    living = crowded(own, source, 3)
-    here, there, _ = compiled(own, source)._replicas
-    spoiler = there.copy()
-    for token in tokens('"abcdefghijklmnop'):
-        spoiler.compute_bitmask()
-        spoiler.consume_token(token)
-    assert spoiler.is_error()
-    assert compiled(own, source).move(living[0], here, tokens('"abc')) is None
-    assert there.is_broken
-    assert not here.is_broken
-    assert num_rows(own, source) == [3, 0, 0]
-
-
 def test_free_text_has_no_replicas_and_never_wants_one(own: GrammarCompiler) -> None:
     source = build_grammar(DIALECTS["hermes"], CallPolicy(), opening="reasoning", max_reasoning_tokens=5,
                            special_tokens=SPECIAL_TOKENS)  # fmt: skip

@@ -73,11 +73,13 @@ class LiveSequences:
         """All tokens so far are known, so the next one's mask can be computed.
 
         The best of all tokens is also the best of those that may come, if it may. So a row that a device draws for gets
-        no mask where that is likely; a wrong token is drawn again, and the outcome is the same.
+        no mask where that is likely; a wrong token is drawn again, and the outcome is the same. Filters would see other
+        tokens.
         """
         assert sequence.row is not None
         assert sequence.matcher is not None
-        may_skip = self._masks_may_be_late and not (sequence.is_drawn_by_host or sequence.is_drawing_again)
+        needs_mask = sequence.is_drawn_by_host or sequence.is_drawing_again or sequence.params.has_filters
+        may_skip = self._masks_may_be_late and not needs_mask
         sequence.skipped_mask = may_skip and sequence.matcher.lets_most_through
         matcher = None if sequence.skipped_mask else sequence.matcher
         self.masks.post(sequence.row, len(sequence.token_ids), matcher)

@@ -59,11 +59,8 @@ def new_sequence(
         max_total_tokens=num_prompt_tokens + min(room, params.max_tokens if params.max_tokens is not None else room),
         matcher=matcher,
     )
-    is_constrained = matcher is not None
-    sequence.is_drawn_by_host = limits.bounds.masks_may_be_late and not is_simple(
-        params, len(ends), is_constrained=is_constrained
-    )
-    if limits.max_guess and _may_guess(params, is_constrained):
+    sequence.is_drawn_by_host = limits.bounds.masks_may_be_late and not is_simple(params, len(ends))
+    if limits.max_guess and _may_guess(params, matcher is not None):
         sequence.lookup = PromptLookup(sequence.token_ids, limits.max_guess)
     return sequence
 

@@ -18,11 +18,11 @@ LATE = -1
 MAX_ENDS = 8
 
 
-def is_simple(params: SamplingParams, num_ends: int, *, is_constrained: bool) -> bool:
+def is_simple(params: SamplingParams, num_ends: int) -> bool:
     """Do a device's sampling kernels do all that is asked for? Else the host draws, by operations on the device."""
     if params.has_filters:
-        # They come before masks and early end tokens there, and behind both by rights.
-        return params.is_plain and params.min_tokens == 0 and not is_constrained
+        # They come before early end tokens there, and behind them by rights.
+        return params.is_plain and params.min_tokens == 0
     return params.is_plain and (params.min_tokens == 0 or num_ends <= MAX_ENDS)
 
 

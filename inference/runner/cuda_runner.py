@@ -15,13 +15,13 @@ from tqdm import tqdm
 
 from inference.mask_ledger import MaskJob, MasksTogether
 from inference.paged_kv.pool import KVPool
+from inference.runner.cuda_draws import Draws
 from inference.runner.cuda_rows import CudaRows, to_device
 from inference.runner.cuda_steps import DecodeSteps, Pass, PrefillSteps
 from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.chunks import ChunkAttention
 from inference.runner.kernels.linear import MAX_ROWS
-from inference.runner.kernels.sampling import apply_mask
 from inference.runner.request_rows import RowSampling
 from inference.runner.sampler import draw, gather_logprobs, read_logprobs
 from inference.runner.step_model import StepModel
@@ -92,8 +92,9 @@ class CudaRunner:
             self._copy_blocks(plan.block_copies)
             runs = plan.rows[plan.num_decodes : plan.num_stepped]
             self.rows.apply(plan, {row.row: row.start for row in runs})
-            done = self.decodes.run(plan.rows) if plan.track == DECODES else self.prefills.run(plan.rows)
-            return self._handle(done, self._draw_special(done))
+            steps = self.decodes if plan.track == DECODES else self.prefills
+            done = steps.run(plan.rows)
+            return self._handle(done, self._draw_special(done, steps.draws))
 
     @property
     def attention_name(self) -> str:
@@ -154,9 +155,9 @@ class CudaRunner:
             list(threads.map(run_one, passes))
         stream.synchronize()
 
-    def _draw_special(self, done: Pass) -> list[HostLogprobs]:
-        """Rows with penalties, bias, filters or logprobs are drawn here, by torch operations, still without waiting;
-        returns what to tell of each token that was drawn."""
+    def _draw_special(self, done: Pass, draws: Draws) -> list[HostLogprobs]:
+        """Rows with penalties, bias or logprobs are drawn here, by torch operations, still without waiting; returns
+        what to tell of each token that was drawn."""
         told: list[HostLogprobs] = []
         for row, at in done.samples:
             sampling = self.rows.sampling[row.row]
@@ -165,15 +166,17 @@ class CudaRunner:
                 told += [None] * len(at)
                 continue
             first = row.start + row.num_tokens - len(at) + 1
-            told += [self._draw(row, sampling, done, index, first + i) for i, index in enumerate(at)]
+            told += [self._draw(row, sampling, done, draws, index, first + i) for i, index in enumerate(at)]
         return told
 
-    def _draw(self, row: ScheduledRow, sampling: RowSampling, done: Pass, index: int, position: int) -> HostLogprobs:
+    def _draw(
+        self, row: ScheduledRow, sampling: RowSampling, done: Pass, draws: Draws, index: int, position: int
+    ) -> HostLogprobs:
         logits = done.logits[index]
         own = logits.clone() if sampling.params.logprobs is not None else logits
         holder = self.rows.holders[row.row]
         if holder:
-            apply_mask(logits, self._masks, row.row, holder, position)
+            draws.rule_out(logits, row.row, holder, position)
         token = draw(logits, sampling, self.rows.token_ids[row.row, :position], position)
         self.rows.token_ids[row.row, position] = token
         done.results[index] = token

@@ -23,9 +23,9 @@ from inference.runner.cuda_rows import CudaRows, to_device
 from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.chunks import Chunks
+from inference.runner.kernels.fetched_masks import DECODE_SPINS, PREFILL_SPINS
 from inference.runner.kernels.linear import MAX_ROWS
 from inference.runner.kernels.rows import DECODES_ONE, DRAWS, IS_LAST, TURN, gather_rows
-from inference.runner.kernels.sampling import DECODE_SPINS, PREFILL_SPINS
 from inference.runner.step_model import StepModel
 from inference.step import ScheduledRow
 
@@ -60,7 +60,7 @@ class DecodeSteps:
         self.stream = torch.cuda.Stream(device, priority=-1)
         self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
         self._scratch = model.scratch(max_rows, rows.block_table)
-        self._draws = Draws(rows, masks, model.num_outputs, max_batch=max_rows, spins=DECODE_SPINS)
+        self.draws = Draws(rows, masks, model.num_outputs, max_batch=max_rows, spins=DECODE_SPINS)
         self._row_ids = torch.full((max_rows,), rows.spare_row, dtype=torch.int32, device=device)
         self._turns = torch.full((max_rows,), DECODES_ONE, dtype=torch.int32, device=device)
         self._results = torch.zeros(max_rows, dtype=torch.int32, device=device)
@@ -96,11 +96,11 @@ class DecodeSteps:
             model.embedding, inputs,
         )  # fmt: skip
         logits = model.decode(self._scratch, batch, self._paged)
-        self._draws.plain(logits, row_ids, turns, inputs.positions, self._results[:batch])
+        self.draws.plain(logits, row_ids, turns, inputs.positions, self._results[:batch])
 
     def _draw_filtered(self, batch: int) -> None:
         positions, logits = self._scratch.inputs.positions[:batch], self._scratch.logits[:batch]
-        self._draws.filtered(logits, self._row_ids[:batch], self._turns[:batch], positions, self._results[:batch])
+        self.draws.filtered(logits, self._row_ids[:batch], self._turns[:batch], positions, self._results[:batch])
 
     def kinds(self, sizes: Sequence[int]) -> list[Callable[[], object]]:
         """One pass of each kind that kernels are compiled for: up to 16 rows, up to MAX_ROWS, and beyond."""
@@ -139,7 +139,7 @@ class PrefillSteps:
         )
         self.stream = torch.cuda.Stream(device)
         self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
-        self._draws = Draws(rows, masks, model.num_outputs, max_batch=most, spins=PREFILL_SPINS)
+        self.draws = Draws(rows, masks, model.num_outputs, max_batch=most, spins=PREFILL_SPINS)
         self._turns = torch.full((most,), DECODES_ONE, dtype=torch.int32, device=device)
         self._results = torch.zeros(most, dtype=torch.int32, device=device)
         self._graphs: dict[PackedShape, _PackedGraph] = {}
@@ -160,7 +160,7 @@ class PrefillSteps:
             captured.graph.replay()
         sampling = [row for row in chunks if row.samples]
         if self._rows.any_filtered(sampling):
-            self._draws.filtered(*self._drawn(inputs, logits))
+            self.draws.filtered(*self._drawn(inputs, logits))
         return Pass(logits, self._results, [(row, [index]) for index, row in enumerate(sampling)])
 
     def kinds(self) -> list[Callable[[], object]]:
@@ -204,7 +204,7 @@ class PrefillSteps:
         tokens = PackedTokens(token_ids, slots, inputs.positions, inputs.tiles, inputs.sample_at.long(), chunks)
         logits = self._model.prefill(tokens, self._paged)
         if len(inputs.sample_rows):
-            self._draws.plain(*self._drawn(inputs, logits))
+            self.draws.plain(*self._drawn(inputs, logits))
         return logits
 
     def _drawn(

@@ -24,26 +24,31 @@ from inference.processors import num_mask_threads
 logger = logging.getLogger("headrace.engine")
 
 _WAIT_S = 0.00005
+_LINE_WORDS = 32
 
 
 class DeviceMasks:
     """words: [max_rows, ceil(vocab_size / 32)] int32, a bit a token, lowest first; posted: [max_rows] int64, the holder
-    in the upper 32 bits, below them twice the position, plus one if everything is allowed. Both on the host, pinned.
+    in the upper 32 bits, below them twice the position, plus one if everything is allowed. Both on the host, pinned,
+    with rows apart.
 
     num_computed, seconds: masks so far, and what they took in all. together: computes the quick ones.
     """
 
     def __init__(self, max_rows: int, vocab_size: int, device: torch.device, num_threads: int | None = None) -> None:
         pinned = device.type == "cuda"
-        self.words = torch.zeros(max_rows, -(-vocab_size // 32), dtype=torch.int32, pin_memory=pinned)
-        self.posted = torch.zeros(max_rows, dtype=torch.int64, pin_memory=pinned)
+        num_words = -(-vocab_size // 32)
+        # Rows begin a line of memory each: a device reads whole ones, and requests for one line wait for each other.
+        words = torch.zeros(max_rows, -(-num_words // _LINE_WORDS) * _LINE_WORDS, dtype=torch.int32, pin_memory=pinned)
+        posted = torch.zeros(max_rows, _LINE_WORDS // 2, dtype=torch.int64, pin_memory=pinned)
+        self.words, self.posted = words[:, :num_words], posted[:, 0]
         self.num_computed, self.seconds = 0, 0.0
         self.together: MasksTogether = one_by_one
         self._words, self._posted = self.words.numpy(), self.posted.numpy()
         self._latest: list[MaskJob | None] = [None] * max_rows
         self._locks = [threading.Lock() for _ in range(max_rows)]
         self._computing: set[int] = set()  # matchers, by their ids
-        self._batch_words = np.zeros_like(self._words)
+        self._batch_words = np.zeros((max_rows, num_words), np.int32)
         self._batches: SimpleQueue[list[tuple[MaskJob, TokenMatcher]] | None] = SimpleQueue()
         self._jobs: SimpleQueue[MaskJob | None] = SimpleQueue()
         num_threads = num_threads or num_mask_threads()

@@ -38,7 +38,7 @@ class RowSampling:
             end_ids=_on(device, torch.tensor(new.end_token_ids, dtype=torch.int64)),
             bias_ids=_on(device, torch.tensor([token_id for token_id, _ in bias], dtype=torch.int64)),
             biases=_on(device, torch.tensor([value for _, value in bias], dtype=torch.float32)),
-            is_simple=is_simple(new.params, len(new.end_token_ids), is_constrained=new.mask_holder != 0),
+            is_simple=is_simple(new.params, len(new.end_token_ids)),
         )
 
     @property

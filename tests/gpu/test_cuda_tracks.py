@@ -138,10 +138,12 @@ def test_filtered_rows_draw_what_the_host_would_draw_for_them(model, filters, mo
         engine = local_engine(model)
         for i, prompt in enumerate(prompts):
             own = filters if i % 3 else {}
-            engine.submit(str(i), prompt, max_tokens=20, ignore_eos=True, **({"seed": i} | own))
+            matchers = [] if i % 4 else [RandomMatcher(i, 20, VOCAB)]
+            engine.submit(str(i), prompt, matchers=matchers, max_tokens=20, ignore_eos=True, **({"seed": i} | own))
         engine.run()
         return [engine.tokens(str(i)) for i in range(len(prompts))]
 
     by_kernels = run()
-    monkeypatch.setattr("inference.runner.request_rows.is_simple", lambda *_, **__: False)
+    for place in ("inference.runner.request_rows", "inference.new_sequence"):
+        monkeypatch.setattr(f"{place}.is_simple", lambda *_: False)
     assert run() == by_kernels

@@ -21,6 +21,7 @@ from inference.mask_ledger import MaskJob  # noqa: E402
 from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
 from inference.runner.device_masks import DeviceMasks  # noqa: E402
 from inference.runner.kernels.attention import EXTRA_TILES, PagedAttention, tiles_of  # noqa: E402
+from inference.runner.kernels.fetched_masks import FetchedMasks  # noqa: E402
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, store_heads  # noqa: E402
 from inference.runner.kernels.linear import (  # noqa: E402
     RowSquares,
@@ -41,7 +42,7 @@ from inference.runner.kernels.rows import (  # noqa: E402
     gather_rows,
     scatter,
 )
-from inference.runner.kernels.sampling import SampledRows, Sampling, apply_mask  # noqa: E402
+from inference.runner.kernels.sampling import SampledRows, Sampling  # noqa: E402
 from inference.runner.sampler import exponential_noise  # noqa: E402
 from inference.step import LATE  # noqa: E402
 
@@ -450,7 +451,8 @@ def test_sampling_draws_what_the_reference_draws(vocab_size):
         sampled.token_ids, sampled.lengths, sampled.temperatures, sampled.noise_keys,
     )  # fmt: skip
     masks = DeviceMasks(rows, vocab_size, torch.device(DEVICE))
-    sampling = Sampling(sampled, masks, vocab_size, max_batch=8, spare_row=2, spins=0)
+    fetched = FetchedMasks(masks, sampled.mask_holders, 8, spins=0)
+    sampling = Sampling(sampled, fetched, vocab_size, max_batch=8, spare_row=2)
     logits = torch.randn(4, vocab_size, device=DEVICE) * 2
     logits[0, 100] = logits[0, 4000] = logits[0].max() + 1  # a tie goes to the first
     sample_rows = torch.tensor([0, 4, 1, 3], dtype=torch.int32, device=DEVICE)
@@ -502,7 +504,8 @@ class _Rows:
         self.rows.temperatures[:] = torch.tensor(temperatures)
         self.rows.noise_keys[:] = torch.arange(1, count + 1)
         self.rows.mask_holders[:] = torch.tensor(holders)
-        self.sampling = Sampling(self.rows, self.masks, vocab_size, max_batch=count, spare_row=99, spins=spins)
+        self.fetched = FetchedMasks(self.masks, self.rows.mask_holders, count, spins)
+        self.sampling = Sampling(self.rows, self.fetched, vocab_size, max_batch=count, spare_row=99)
         self.logits = torch.randn(count, vocab_size, device=DEVICE) * 3
 
     def draw(self, position: int = 8, into: torch.Tensor | None = None) -> list[int] | None:
@@ -510,7 +513,9 @@ class _Rows:
         rows = torch.arange(count, dtype=torch.int32, device=DEVICE)
         results = torch.zeros(count, dtype=torch.int32, device=DEVICE) if into is None else into
         turns = torch.full_like(rows, DECODES_ONE)
-        self.sampling(self.logits, rows, turns, torch.full_like(rows, position - 1), results)
+        positions = torch.full_like(rows, position - 1)
+        self.fetched(rows, turns, positions)
+        self.sampling(self.logits, rows, turns, positions, results)
         return results.tolist() if into is None else None
 
 
@@ -531,7 +536,7 @@ def test_a_constrained_row_samples_what_its_mask_allows_and_the_others_what_they
     assert rows.rows.lengths.tolist() == [8] * 4
 
     row = rows.logits[0].clone()
-    apply_mask(row, rows.masks, 0, 3, 8)
+    rows.fetched.rule_out(row, 0, 3, 8)
     kept = torch.isfinite(row).nonzero().flatten().tolist()
     assert kept == allowed[0]
     assert torch.equal(row[kept], rows.logits[0, kept])
@@ -573,6 +578,23 @@ def test_a_filtered_row_draws_what_its_cutoff_leaves_and_only_when_it_is_asked()
     turns = torch.full_like(entries, DECODES_ONE)
     rows.sampling(rows.logits, entries, turns, torch.full_like(entries, 7), results, cutoffs)
     assert results.tolist() == [plain[0], int(rows.logits[1].argmax()), -7]
+
+
+def test_a_filtered_row_draws_what_its_mask_and_its_cutoff_leave():
+    rows = _Rows(5000, [4, 0, 6], [1.0, 1.0, 1.0], spins=2)
+    rows.rows.kinds.fill_(2)
+    allowed = sorted(random.sample(range(5000), 300))
+    rows.masks.post([MaskJob(0, 4, 8, _Only(allowed))])
+    rows.masks.settle()
+    rows.draw()
+    entries = torch.arange(3, dtype=torch.int32, device=DEVICE)
+    results, turns = torch.full_like(entries, -7), torch.full_like(entries, DECODES_ONE)
+    cutoffs = torch.full((3,), float(rows.logits[0, allowed].median()), device=DEVICE)
+    rows.sampling(rows.logits, entries, turns, torch.full_like(entries, 7), results, cutoffs)
+    scores = [rows.logits[i] - exponential_noise(i + 1, 8, 5000, DEVICE).log() for i in range(3)]
+    scores = [torch.where(rows.logits[i] >= cutoffs[i], scores[i], -torch.inf) for i in range(3)]
+    assert results.tolist() == [allowed[int(scores[0][allowed].argmax())], int(scores[1].argmax()), LATE]
+    assert rows.rows.lengths.tolist() == [8, 8, 7]
 
 
 def test_an_end_token_is_not_drawn_before_its_time():

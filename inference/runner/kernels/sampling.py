@@ -12,52 +12,14 @@ import torch
 import triton
 import triton.language as tl
 
-from inference.runner.device_masks import DeviceMasks
+from inference.runner.kernels.fetched_masks import MASKED, UNKNOWN, FetchedMasks
 from inference.runner.kernels.rows import DRAWS, IS_LAST
 from inference.step import LATE, MAX_ENDS
 
 _TILE = 4096
-# How often a step looks for a mask that has not come, some 1.5 us each: a decode of everybody's next token hardly
-# waits, a prefill a few milliseconds. A host that has not answered after seconds is gone.
-DECODE_SPINS, PREFILL_SPINS, _MOST_SPINS = 12, 4_000, 4_000_000
-
 
 # How a row's tokens are drawn: by the kernel, by it with cutoffs (kernels.filters), or by the host.
 PLAIN, FILTERED, BY_HOST = tl.constexpr(0), tl.constexpr(2), tl.constexpr(1)
-
-
-@triton.jit
-def _allowed(masks, mask_stride, posted, row, holder, position, tile, TILE: tl.constexpr, SPINS: tl.constexpr):
-    """Which of a tile's tokens may stand at `position` of the row's holder, and whether the host has said so by now.
-
-    The mask comes from the host's memory: each word is read once, by neighbouring threads.
-    """
-    wanted = (holder.to(tl.int64) << 32) | (position.to(tl.int64) << 1)
-    word = tl.load(posted + row, volatile=True)
-    spins = 0
-    while ((word >> 1) < (wanted >> 1)) & (spins < SPINS):
-        word = tl.load(posted + row, volatile=True)
-        spins += 1
-    # What lets everything through up to a later position is good for this one too.
-    is_open = (word % 2 != 0) & ((word >> 32) == (wanted >> 32)) & (word > wanted)
-    is_known = is_open | ((word >> 1) == (wanted >> 1))
-    at = tile * (TILE // 32) + tl.arange(0, TILE // 32)
-    words = tl.load(masks + row * mask_stride + at, mask=(at < mask_stride) & is_known, other=0, volatile=True)
-    bits = tl.reshape((words[:, None] >> tl.arange(0, 32)[None, :]) & 1, [TILE])
-    return (bits != 0) | (word % 2 != 0), is_known
-
-
-@triton.jit
-def _mask_kernel(
-    logits, masks, mask_stride, posted, row, holder, position, vocab_size, TILE: tl.constexpr, SPINS: tl.constexpr
-):
-    ids = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    inside = ids < vocab_size
-    allowed, _ = _allowed(
-        masks, mask_stride, posted, tl.cast(row, tl.int64), tl.cast(holder, tl.int32), tl.cast(position, tl.int32),
-        tl.program_id(0), TILE, SPINS,
-    )  # fmt: skip
-    tl.store(logits + ids, tl.full([TILE], -float("inf"), tl.float32), mask=inside & (allowed == 0))
 
 
 @triton.jit
@@ -82,9 +44,9 @@ def _noise(key, position, token_ids):
 @triton.jit
 def _sample_kernel(
     logits, sample_rows, turns, positions, temperatures, noise_keys, kinds, token_ids, token_stride, lengths, results,
-    best_scores, best_ids, arrivals, cutoffs, no_end_before, end_ids, mask_holders, masks, mask_stride, posted,
-    vocab_size, spare_row, KIND: tl.constexpr, MAX_ENDS: tl.constexpr, DRAWS: tl.constexpr, IS_LAST: tl.constexpr,
-    LATE: tl.constexpr, SPINS: tl.constexpr, NUM_TILES: tl.constexpr, TILE: tl.constexpr, TILES_POW2: tl.constexpr,
+    best_scores, best_ids, arrivals, cutoffs, no_end_before, end_ids, masks, mask_states, vocab_size, spare_row,
+    KIND: tl.constexpr, MAX_ENDS: tl.constexpr, DRAWS: tl.constexpr, IS_LAST: tl.constexpr, LATE: tl.constexpr,
+    NUM_WORDS: tl.constexpr, NUM_TILES: tl.constexpr, TILE: tl.constexpr, TILES_POW2: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
     tile = tl.program_id(1)
@@ -106,14 +68,17 @@ def _sample_kernel(
         if position < tl.load(no_end_before + row):
             for end in range(MAX_ENDS):
                 scores = tl.where(ids == tl.load(end_ids + row * MAX_ENDS + end), -float("inf"), scores)
-        holder = tl.load(mask_holders + row)
-        is_known = holder == 0
-        if holder != 0:
-            allowed, is_known = _allowed(masks, mask_stride, posted, row, holder, position, tile, TILE, SPINS)
-            scores = tl.where(allowed, scores, -float("inf"))
+        state = tl.load(mask_states + index)
+        if state == MASKED:
+            # Each word is read once, by neighbouring threads.
+            at_words = tile * (TILE // 32) + tl.arange(0, TILE // 32)
+            mine = masks + index.to(tl.int64) * NUM_WORDS
+            words = tl.load(mine + at_words, mask=at_words < NUM_WORDS, other=0)
+            bits = tl.reshape((words[:, None] >> tl.arange(0, 32)[None, :]) & 1, [TILE])
+            scores = tl.where(bits != 0, scores, -float("inf"))
         best, at = tl.max(scores, axis=0, return_indices=True, return_indices_tie_break_left=True)
         tl.store(best_scores + index * NUM_TILES + tile, best, cache_modifier=".cg")
-        tl.store(best_ids + index * NUM_TILES + tile, tl.where(is_known, tile * TILE + at, LATE), cache_modifier=".cg")
+        tl.store(best_ids + index * NUM_TILES + tile, tile * TILE + at, cache_modifier=".cg")
         tl.debug_barrier()
         if tl.atomic_add(arrivals + index, 1, sem="acq_rel") == NUM_TILES - 1:
             tl.debug_barrier()
@@ -122,8 +87,7 @@ def _sample_kernel(
             at_tiles = index * NUM_TILES + tiles
             tile_scores = tl.load(best_scores + at_tiles, mask=known, other=-float("inf"), cache_modifier=".cg")
             _, winner = tl.max(tile_scores, axis=0, return_indices=True, return_indices_tie_break_left=True)
-            # One tile that has not seen the mask is enough: the row then stays where it is.
-            is_late = tl.min(tl.load(best_ids + at_tiles, mask=known, other=0, cache_modifier=".cg"), axis=0) == LATE
+            is_late = state == UNKNOWN
             token = tl.load(best_ids + index * NUM_TILES + winner, cache_modifier=".cg")
             tl.store(arrivals + index, 0)
             tl.store(results + index, tl.where(is_late, LATE, token))
@@ -140,7 +104,7 @@ class SampledRows:
     token_ids: [max_rows, stride]; lengths: tokens in the cache; temperatures: float32; noise_keys: int64; kinds: PLAIN,
     FILTERED or BY_HOST; top_ks (0: off), top_ps (1: off), min_ps (0: off), the last two float32: of FILTERED rows;
     no_end_before: positions below it may hold none of end_ids, [max_rows, MAX_ENDS], -1 where there are fewer;
-    mask_holders: 0 where no mask is needed, see inference.mask_ledger.
+    mask_holders: 0 where no mask is needed, see inference.mask_ledger and kernels.fetched_masks.
     """
 
     token_ids: torch.Tensor
@@ -171,15 +135,14 @@ class Sampling:
     """The kernel and its scratch. Plain rows get their tokens by a call, filtered ones by another, with cutoffs; the
     others only their lengths. The spare row, which fills batches up, keeps its length.
 
-    spins: how often to look for a mask; a row whose mask has not come by then keeps its length, less the token that it
-    computed, and its result is LATE.
+    A row whose mask is UNKNOWN keeps its length, less the token that it computed, and its result is LATE.
     """
 
     def __init__(
-        self, rows: SampledRows, masks: DeviceMasks, vocab_size: int, *, max_batch: int, spare_row: int, spins: int
+        self, rows: SampledRows, masks: FetchedMasks, vocab_size: int, *, max_batch: int, spare_row: int
     ) -> None:
         self._rows, self._masks = rows, masks
-        self._vocab_size, self._spare_row, self._spins = vocab_size, spare_row, spins
+        self._vocab_size, self._spare_row = vocab_size, spare_row
         self._num_tiles = triton.cdiv(vocab_size, _TILE)
         device = rows.lengths.device
         self._best_scores = torch.empty(max_batch * self._num_tiles, dtype=torch.float32, device=device)
@@ -192,28 +155,14 @@ class Sampling:
     ) -> None:  # fmt: skip
         """logits: [S, vocab] float32; sample_rows: [S] int32; turns: [S] int32, see kernels.rows; positions: [S] int32,
         where each entry's token stands; results: [S] int32, written; cutoffs: [S] float32, for filtered rows: logits
-        below are not drawn. Grid (S, vocabulary tiles).
+        below are not drawn. The masks are those fetched last, for the same entries. Grid (S, vocabulary tiles).
         """
         rows, masks = self._rows, self._masks
         _sample_kernel[(logits.shape[0], self._num_tiles)](
             logits, sample_rows, turns, positions, rows.temperatures, rows.noise_keys, rows.kinds, rows.token_ids,
             rows.token_ids.stride(0), rows.lengths, results, self._best_scores, self._best_ids, self._arrivals,
-            self._best_scores if cutoffs is None else cutoffs, rows.no_end_before, rows.end_ids, rows.mask_holders,
-            masks.words, masks.words.stride(0), masks.posted, self._vocab_size, self._spare_row,
-            KIND=PLAIN if cutoffs is None else FILTERED, MAX_ENDS=MAX_ENDS, DRAWS=DRAWS, IS_LAST=IS_LAST, LATE=LATE,
-            SPINS=self._spins, NUM_TILES=self._num_tiles, TILE=_TILE,
-            TILES_POW2=triton.next_power_of_2(self._num_tiles), num_warps=4,
+            self._best_scores if cutoffs is None else cutoffs, rows.no_end_before, rows.end_ids, masks.words,
+            masks.states, self._vocab_size, self._spare_row, KIND=PLAIN if cutoffs is None else FILTERED,
+            MAX_ENDS=MAX_ENDS, DRAWS=DRAWS, IS_LAST=IS_LAST, LATE=LATE, NUM_WORDS=masks.words.stride(0),
+            NUM_TILES=self._num_tiles, TILE=_TILE, TILES_POW2=triton.next_power_of_2(self._num_tiles), num_warps=4,
         )  # fmt: skip
-
-
-def apply_mask(logits: torch.Tensor, masks: DeviceMasks, row: int, holder: int, position: int) -> None:
-    """Rule out, in place, what may not stand at `position` of a constrained row that the host draws for. Waits on the
-    device until it is known.
-
-    logits: [vocab] float32.
-    """
-    vocab_size = logits.shape[0]
-    _mask_kernel[(triton.cdiv(vocab_size, _TILE),)](
-        logits, masks.words, masks.words.stride(0), masks.posted, row, holder, position, vocab_size, TILE=_TILE,
-        SPINS=_MOST_SPINS, num_warps=4,
-    )  # fmt: skip

@@ -5,7 +5,7 @@ Sampled tokens reach the host by an asynchronous copy; only CudaStepHandle.wait 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from inference.mask_ledger import MaskJob, MasksTogether
 from inference.paged_kv.pool import KVPool
+from inference.runner.compile_ahead import AheadCompiler
 from inference.runner.cuda_draws import Draws
 from inference.runner.cuda_rows import CudaRows, to_device
 from inference.runner.cuda_steps import DecodeSteps, Pass, PrefillSteps
@@ -125,14 +126,30 @@ class CudaRunner:
         self.prefills.forget()
 
     @torch.inference_mode()
+    def compile(self, batch_sizes: list[int]) -> None:
+        """Have the kernels of decodes of these sizes and of prefills ready, which else `capture` and steps wait for.
+
+        Decodes come first, as prefills may wait for libraries, while decodes' kernels are being compiled.
+        """
+        self._wait_for_weights()
+        with ThreadPoolExecutor(thread_name_prefix="headrace-compiler") as threads:
+            compiler = AheadCompiler(threads)
+            with torch.cuda.stream(self.decodes.stream):
+                compiler.begin(self.decodes.kinds(batch_sizes))
+                compiler.begin(self.prefills.kinds())
+                # Where nothing gathers its inputs, a decode takes the first slot for its row's. A pool starts as zeros.
+                for cache in (*self._pool.keys, *self._pool.values):
+                    cache[0].zero_()
+            compiler.wait()
+        self.decodes.stream.synchronize()
+
+    @torch.inference_mode()
     def capture(self, batch_sizes: list[int]) -> None:
         """Capture the decode step of each batch size, and prefills of several sizes.
 
         The spare row stands in for every row meanwhile.
         """
-        for stream in self._streams:
-            stream.wait_stream(torch.cuda.current_stream(self._device))  # weights and rows were made there
-        self._compile([*self.decodes.kinds(batch_sizes), *self.prefills.kinds()])
+        self._wait_for_weights()
         num_graphs = len(batch_sizes) + len(self.prefills.shapes)
         with tqdm(total=num_graphs, desc="Capturing steps", disable=None) as bar:
             self.prefills.capture(bar.update)
@@ -140,20 +157,10 @@ class CudaRunner:
         for stream in self._streams:
             stream.synchronize()
 
-    def _compile(self, passes: Sequence[Callable[[], object]]) -> None:
-        """Compile the kernels of all graphs, in threads: the compiler lets go of the interpreter's lock.
-
-        The threads' launches come in any order, on one stream: what they compute is of no use, and harms nobody.
-        """
-        stream = self.decodes.stream
-
-        def run_one(run: Callable[[], object]) -> None:
-            with torch.inference_mode(), torch.cuda.stream(stream):
-                run()
-
-        with ThreadPoolExecutor(len(passes)) as threads:
-            list(threads.map(run_one, passes))
-        stream.synchronize()
+    def _wait_for_weights(self) -> None:
+        """They and the rows were made on the current stream."""
+        for stream in self._streams:
+            stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def _draw_special(self, done: Pass, draws: Draws) -> list[HostLogprobs]:
         """Rows with penalties, bias or logprobs are drawn here, by torch operations, still without waiting; returns

@@ -83,8 +83,10 @@ class UnfusedModel:
 
     def scratch(self, rows: int, block_table: torch.Tensor) -> Scratch:
         nothing = self.cos_sin.new_empty(0)
+        inputs = RowInputs.empty(rows, self.embedding, block_table, head_dim=1)
+        inputs.hidden.zero_()  # token ids, also in passes that run before gather_rows is compiled
         return Scratch(
-            inputs=RowInputs.empty(rows, self.embedding, block_table, head_dim=1),
+            inputs=inputs,
             query=nothing, attended=nothing, activated=nothing,
             logits=self.cos_sin.new_empty(rows, self.num_outputs),
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
@@ -28,6 +28,9 @@ from inference.runner.probe import KVShape, probe, shape_of_definition
 from inference.runner.rotary import settle_rotary
 from inference.step import StepBounds, StepPlan
 from inference.types import ContextBound
+
+if TYPE_CHECKING:
+    from inference.runner.step_model import StepModel
 
 logger = logging.getLogger("headrace.engine")
 
@@ -77,7 +80,8 @@ class LoadedModel:
 
 
 def load(config: EngineConfig, clock: PhaseClock | None = None) -> LoadedModel:
-    """Raises ModelLoadError when the folder cannot be served; the message says why. clock: what times the weights."""
+    """Raises ModelLoadError when the folder cannot be served; the message says why. clock: what times the phases."""
+    clock = clock or PhaseClock()
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     _check_device(config)
@@ -86,8 +90,7 @@ def load(config: EngineConfig, clock: PhaseClock | None = None) -> LoadedModel:
     on_cpu = config.device == "cpu"
     free_bytes = free_kv_bytes(config) if on_cpu else 0
     model, shape = _checked_model(hf_config, config, free_bytes)
-    if clock is not None:
-        clock.lap("weights")
+    clock.lap("weights")
     with memory_for("weights"):
         parts = None if on_cpu else model_parts(model)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -102,7 +105,7 @@ def load(config: EngineConfig, clock: PhaseClock | None = None) -> LoadedModel:
     if parts is None:
         runner: Runner = _cpu_runner(model, place, config)
     else:
-        runner = _cuda_runner(model, parts, place, shape.num_heads)
+        runner = _cuda_runner(model, parts, place, shape.num_heads, clock)
     return LoadedModel(
         runner=runner,
         architecture=type(model).__name__,
@@ -171,33 +174,28 @@ def _cpu_runner(model: nn.Module, place: _Place, config: EngineConfig) -> ModelR
     )
 
 
-def _cuda_runner(model: nn.Module, parts: ModelParts | Unfusable, place: _Place, num_heads: int) -> Runner:
+def _cuda_runner(
+    model: nn.Module, parts: ModelParts | Unfusable, place: _Place, num_heads: int, clock: PhaseClock
+) -> Runner:
     # Late: Triton is there only where CUDA is.
-    from inference.runner.cuda_model import DeviceModel
     from inference.runner.cuda_runner import CudaRunner
-    from inference.runner.cuda_unfused import UnfusedModel
     from inference.runner.flash_prefill import flash_prefill
-    from inference.runner.step_model import StepModel
 
     with memory_for("pool"):
         pool = KVPool(place.layout, place.num_blocks + 1, torch.device("cuda"))  # one for the spare row
     with memory_for("steps"):
-        if isinstance(parts, ModelParts):
-            on_device: StepModel = DeviceModel(model, parts, pool, place.max_model_len)
-            logger.info("fused all %d layers, embeddings and head", place.layout.num_layers)
-        else:
-            on_device = UnfusedModel(model, pool, num_heads, place.max_model_len)
-            logger.info(
-                "fused none of %d layers: %s. They run as Transformers defines them, only attention by our kernels",
-                place.layout.num_layers, parts.because,
-            )  # fmt: skip
+        on_device = _step_model(model, parts, pool, num_heads, place.max_model_len)
         prefills = flash_prefill(place.attention, on_device.shape, pool)
         runner = CudaRunner(
             on_device, pool, max_rows=place.max_rows, max_model_len=place.max_model_len, prefills=prefills
         )
+        clock.lap("fusing")
         sizes = [*range(1, min(32, place.max_rows) + 1), *range(40, place.max_rows + 1, 8)]
         try:
+            runner.compile(sizes)
+            clock.lap("kernels")
             runner.capture(sizes)
+            clock.lap("graphs")
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
@@ -207,6 +205,22 @@ def _cuda_runner(model: nn.Module, parts: ModelParts | Unfusable, place: _Place,
             ) from error
     logger.info("attention: %s", runner.attention_name)
     return runner
+
+
+def _step_model(
+    model: nn.Module, parts: ModelParts | Unfusable, pool: KVPool, num_heads: int, max_model_len: int
+) -> StepModel:
+    from inference.runner.cuda_model import DeviceModel
+    from inference.runner.cuda_unfused import UnfusedModel
+
+    if isinstance(parts, ModelParts):
+        logger.info("fused all %d layers, embeddings and head", pool.layout.num_layers)
+        return DeviceModel(model, parts, pool, max_model_len)
+    logger.info(
+        "fused none of %d layers: %s. They run as Transformers defines them, only attention by our kernels",
+        pool.layout.num_layers, parts.because,
+    )  # fmt: skip
+    return UnfusedModel(model, pool, num_heads, max_model_len)
 
 
 def _kernel_head_dim(head_dim: int) -> int:

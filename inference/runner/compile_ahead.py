@@ -1,25 +1,20 @@
 """Compiles the kernels of passes before they are launched: all at once, where a pass comes to one after another.
 
-What is compiled for a launch depends on its arguments, and Triton alone knows how. So passes are run with launches left
-out: Triton tells a hook of each kernel that it is about to compile, and leaves out the launch of one that the hook
-keeps for later (jit_cache_hook of Triton 3.6; what it is told is what JITFunction.preload takes). Knows nothing of what
-passes compute.
+What is compiled for a launch depends on its arguments, and Triton alone knows how. So passes are run once without these
+launches, which is a mode of Triton's as its own for compiling in threads is (AsyncCompileMode, Triton 3.6), except that
+a launch does not wait there: it is left out. Knows nothing of what passes compute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
-from functools import partial
 from typing import Any
 
 import torch
-from triton import knobs
+from triton import AsyncCompileMode
 
 Pass = Callable[[], object]
-_Compilation = Callable[[], object]
-# A function's module and name, and what Triton calls the kernel among its own.
-_Key = tuple[str, str, str]
 
 
 class AheadCompiler:
@@ -28,9 +23,9 @@ class AheadCompiler:
     One caller thread, and nobody else launches kernels meanwhile.
     """
 
-    def __init__(self, threads: Executor) -> None:
-        self._threads = threads
-        self._begun: dict[_Key, Future[object]] = {}
+    def __init__(self, device: torch.device, threads: Executor) -> None:
+        self._device, self._threads = device, threads
+        self._begun: dict[str, Future[object]] = {}
 
     def begin(self, passes: Iterable[Pass]) -> None:
         """Run the passes without the kernels that are not loaded, then begin to compile those.
@@ -38,34 +33,38 @@ class AheadCompiler:
         Loaded kernels and torch's operations do run, on whatever is there where others would have written: what takes
         indices from there must find valid ones.
         """
-        found: dict[_Key, _Compilation] = {}
-        with knobs.runtime.scope():
-            knobs.runtime.jit_cache_hook = partial(_keep_for_later, found)
+        with _LeavingOut() as left_out:
             for run in passes:
                 run()
-        for key, compilation in found.items():
+        for key, (compile_kernel, finish) in left_out.kernels.items():
             if key not in self._begun:
-                self._begun[key] = self._threads.submit(compilation)
+                self._begun[key] = self._threads.submit(self._ready, compile_kernel, finish)
 
     def wait(self) -> None:
         """Until all that has begun is ready to be launched. Raises what a compilation has raised."""
-        for compilation in self._begun.values():
-            compilation.result()
+        for kernel in self._begun.values():
+            kernel.result()
+
+    def _ready(self, compile_kernel: Callable[[], Any], finish: Callable[[Any], None]) -> object:
+        """Compile it, or take it from Triton's cache on the disk, and load it."""
+        with torch.cuda.device(self._device):
+            kernel = compile_kernel()
+            # Asked for the first time, it has a C compiler build what launches the kernel.
+            launcher = kernel.run
+        finish(kernel)
+        return launcher
 
 
-def _keep_for_later(
-    found: dict[_Key, _Compilation], *, fn: Any, compile: dict[str, Any], is_manual_warmup: bool, **_: object
-) -> bool:
-    """Triton's JITHook: True leaves out the compilation, and the launch that asks for it."""
-    if is_manual_warmup:
-        return False  # one that has been found before, and is now compiled
-    kept = partial(_ready, fn.jit_function, compile["specialization_data"], compile["device"])
-    found[fn.module, fn.name, compile["key"]] = kept
-    return True
+class _LeavingOut(AsyncCompileMode):  # type: ignore[misc]  # Triton has no types
+    """Within it, on this thread, launches of kernels that are not loaded are left out.
 
+    kernels: by what Triton knows them by on the disk, how to compile each, and how to hand it to its launches.
+    """
 
-def _ready(function: Any, specialization: str, device: int) -> object:
-    """Compiles a kernel, or takes it from Triton's cache on the disk, and loads it."""
-    with torch.cuda.device(device):
-        # Triton builds what launches a kernel, with a C compiler, when it is first asked for that.
-        return function.preload(specialization).run
+    def __init__(self) -> None:
+        super().__init__(executor=None)  # see submit: there is nothing for it to do
+        self.kernels: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {}
+
+    def submit(self, key: str, compile_fn: Callable[[], Any], finalize_fn: Callable[[Any], None]) -> None:
+        """Asked by a launch for its kernel, and there is none."""
+        self.kernels.setdefault(key, (compile_fn, finalize_fn))

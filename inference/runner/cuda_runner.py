@@ -133,7 +133,7 @@ class CudaRunner:
         """
         self._wait_for_weights()
         with ThreadPoolExecutor(thread_name_prefix="headrace-compiler") as threads:
-            compiler = AheadCompiler(threads)
+            compiler = AheadCompiler(self._device, threads)
             with torch.cuda.stream(self.decodes.stream):
                 compiler.begin(self.decodes.kinds(batch_sizes))
                 compiler.begin(self.prefills.kinds())

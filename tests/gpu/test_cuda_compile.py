@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import current_thread
 
 import pytest
 import torch
@@ -24,29 +25,25 @@ pytestmark = [
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """What Triton compiles from then on, for launches or ahead of them, each with whether it was ahead."""
+    """The threads in which Triton compiles from then on."""
     found = []
-
-    def note(*, repr, is_manual_warmup, **_):
-        found.append((repr, is_manual_warmup))
-
-    monkeypatch.setattr(knobs.runtime, "jit_post_compile_hook", note)
+    monkeypatch.setattr(knobs.runtime, "jit_post_compile_hook", lambda **_: found.append(current_thread()))
     return found
 
 
 def test_passes_launch_what_was_compiled_ahead(compiled):
     arena = torch.zeros(64, dtype=torch.int32, device="cuda")
-    # 3 writes of one word each, and another shape of launch: as many writes as a kernel may be specialised for.
+    # Three writes of one word each.
     staged = torch.tensor([0, 9, 1, 5, 10, 1, 7, 11, 1, 41, 42, 43], dtype=torch.int32, device="cuda")
     pairs = torch.ones(3, 128, dtype=torch.float64, device="cuda")  # no model's dtype: nobody has compiled it before
     seen = []
     passes = [lambda: scatter(arena, staged, 3), lambda: seen.append(gated(pairs))]
     with ThreadPoolExecutor() as threads:
-        compiler = AheadCompiler(threads)
+        compiler = AheadCompiler(arena.device, threads)
         compiler.begin(passes)
         compiler.wait()
-    assert any(ahead for _, ahead in compiled)
-    assert all(ahead for _, ahead in compiled)
+    assert compiled
+    assert current_thread() not in compiled
     compiled.clear()
 
     for run in passes:
@@ -54,4 +51,5 @@ def test_passes_launch_what_was_compiled_ahead(compiled):
     assert compiled == []
     assert arena[[0, 5, 7]].tolist() == [41, 42, 43]
     expected = torch.nn.functional.silu(torch.ones(3, 64, device="cuda"))
-    torch.testing.assert_close(seen[-1].float(), expected)
+    torch.testing.assert_close(seen[-1].float(), expected, rtol=1e-4, atol=1e-4)
+

@@ -1,4 +1,4 @@
-"""With a Triton that has a cache, a hook and nothing else: tests/gpu/test_cuda_compile.py has the real one."""
+"""With a Triton that has a cache and a mode, and nothing else: tests/gpu/test_cuda_compile.py has the real one."""
 
 from __future__ import annotations
 
@@ -6,74 +6,75 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
+from functools import partial
 from threading import Barrier
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
+import torch
 
 
-class FakeRuntime:
-    """triton.knobs.runtime."""
+class FakeMode:
+    """triton.AsyncCompileMode."""
 
-    jit_cache_hook: Callable[..., bool] | None = None
+    active: FakeMode | None = None
 
-    @contextmanager
-    def scope(self):
-        before = dict(self.__dict__)
-        try:
-            yield
-        finally:
-            self.__dict__.clear()
-            self.__dict__.update(before)
+    def __init__(self, executor: None) -> None:
+        assert executor is None
+
+    def __enter__(self) -> FakeMode:
+        FakeMode.active = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        FakeMode.active = None
 
 
 class FakeFunction:
     """A JITFunction. compiled: what has been, in order; launched: likewise."""
 
-    def __init__(self, runtime: FakeRuntime, name: str = "kernel", compiler: Callable[[], object] = list) -> None:
-        self._runtime, self._name, self._compiler = runtime, name, compiler
+    def __init__(self, name: str = "kernel", compiler: Callable[[], object] = list) -> None:
+        self._name, self._compiler = name, compiler
         self._cache: dict[str, object] = {}
         self.compiled: list[str] = []
         self.launched: list[str] = []
 
     def launch(self, key: str) -> None:
-        if key in self._cache or self._compile(key, is_manual_warmup=False):
-            self.launched.append(key)
+        if key not in self._cache:
+            assert FakeMode.active is not None, "nothing is left to compile for passes themselves"
+            finish = partial(self._cache.__setitem__, key)
+            if FakeMode.active.submit(f"{self._name}-{key}", partial(self._compile, key), finish) is None:
+                return
+        assert self._cache[key].is_loaded
+        self.launched.append(key)
 
-    def preload(self, specialization_data: str) -> object:
-        assert self._compile(specialization_data, is_manual_warmup=True)
-        return self._cache[specialization_data]
-
-    def _compile(self, key: str, *, is_manual_warmup: bool) -> bool:
-        # No device is -1 to torch, which then leaves it as it is.
-        told = {"key": key, "device": -1, "specialization_data": key, "is_warmup": is_manual_warmup}
-        fn = SimpleNamespace(module="kernels", name=self._name, jit_function=self)
-        if self._runtime.jit_cache_hook is not None and self._runtime.jit_cache_hook(
-            key=key, repr=key, fn=fn, compile=told, is_manual_warmup=is_manual_warmup, already_compiled=False
-        ):
-            return False
+    def _compile(self, key: str) -> FakeKernel:
         self._compiler()
         self.compiled.append(key)
-        self._cache[key] = SimpleNamespace(run=object())
-        return True
+        return FakeKernel()
+
+
+class FakeKernel:
+    is_loaded = False
+
+    @property
+    def run(self) -> object:
+        self.is_loaded = True
+        return self
 
 
 @pytest.fixture
-def runtime():
-    return FakeRuntime()
-
-
-@pytest.fixture
-def make_compiler(runtime, monkeypatch):
-    """A module of its own, since what others have loaded may know the real Triton."""
+def make_compiler(monkeypatch):
+    """Of a module of its own, since what others have loaded may know the real Triton."""
     triton = ModuleType("triton")
-    triton.knobs = SimpleNamespace(runtime=runtime)
+    triton.AsyncCompileMode = FakeMode
     monkeypatch.setitem(sys.modules, "triton", triton)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     spec = importlib.util.find_spec("inference.runner.compile_ahead")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.AheadCompiler
+    return lambda threads: module.AheadCompiler(torch.device("cuda"), threads)
 
 
 def _passes(function, *all_keys):
@@ -84,8 +85,8 @@ def _passes(function, *all_keys):
     return [lambda keys=keys: launch_all(keys) for keys in all_keys]
 
 
-def test_what_passes_would_launch_is_compiled_once_and_not_launched(runtime, make_compiler):
-    function = FakeFunction(runtime)
+def test_what_passes_would_launch_is_compiled_once_and_not_launched(make_compiler):
+    function = FakeFunction()
     with ThreadPoolExecutor(4) as threads:
         compiler = make_compiler(threads)
         compiler.begin(_passes(function, "abca", "bd"))
@@ -94,23 +95,22 @@ def test_what_passes_would_launch_is_compiled_once_and_not_launched(runtime, mak
     assert function.launched == []
 
 
-def test_nothing_is_left_to_compile_for_the_passes_themselves(runtime, make_compiler):
-    function = FakeFunction(runtime)
+def test_nothing_is_left_to_compile_for_the_passes_themselves(make_compiler):
+    function = FakeFunction()
     passes = _passes(function, "ab", "bc")
     with ThreadPoolExecutor(4) as threads:
         compiler = make_compiler(threads)
         compiler.begin(passes)
         compiler.wait()
-    function.compiled.clear()
     for run in passes:
         run()
-    assert function.compiled == []
+    assert sorted(function.compiled) == ["a", "b", "c"]
     assert function.launched == ["a", "b", "b", "c"]
 
 
-def test_kernels_of_one_pass_are_compiled_side_by_side(runtime, make_compiler):
+def test_kernels_of_one_pass_are_compiled_side_by_side(make_compiler):
     together = Barrier(3)
-    function = FakeFunction(runtime, compiler=lambda: together.wait(30))
+    function = FakeFunction(compiler=lambda: together.wait(30))
     with ThreadPoolExecutor(3) as threads:
         compiler = make_compiler(threads)
         compiler.begin(_passes(function, "abc"))
@@ -118,8 +118,8 @@ def test_kernels_of_one_pass_are_compiled_side_by_side(runtime, make_compiler):
     assert sorted(function.compiled) == ["a", "b", "c"]
 
 
-def test_nothing_is_compiled_before_all_passes_have_been_run(runtime, make_compiler):
-    function = FakeFunction(runtime)
+def test_nothing_is_compiled_before_all_passes_have_been_run(make_compiler):
+    function = FakeFunction()
     seen = []
     with ThreadPoolExecutor(1) as threads:
         compiler = make_compiler(threads)
@@ -128,8 +128,8 @@ def test_nothing_is_compiled_before_all_passes_have_been_run(runtime, make_compi
     assert seen == [[]]
 
 
-def test_what_has_begun_does_not_begin_again_and_what_is_loaded_is_launched(runtime, make_compiler):
-    function = FakeFunction(runtime)
+def test_what_has_begun_does_not_begin_again_and_what_is_loaded_is_launched(make_compiler):
+    function = FakeFunction()
     with ThreadPoolExecutor(4) as threads:
         compiler = make_compiler(threads)
         compiler.begin(_passes(function, "ab"))
@@ -140,8 +140,8 @@ def test_what_has_begun_does_not_begin_again_and_what_is_loaded_is_launched(runt
     assert function.launched == ["b"]
 
 
-def test_equal_specializations_of_two_functions_are_two_kernels(runtime, make_compiler):
-    first, second = FakeFunction(runtime, "first"), FakeFunction(runtime, "second")
+def test_equal_specializations_of_two_functions_are_two_kernels(make_compiler):
+    first, second = FakeFunction("first"), FakeFunction("second")
     with ThreadPoolExecutor(4) as threads:
         compiler = make_compiler(threads)
         compiler.begin([*_passes(first, "a"), *_passes(second, "a")])
@@ -149,11 +149,11 @@ def test_equal_specializations_of_two_functions_are_two_kernels(runtime, make_co
     assert (first.compiled, second.compiled) == (["a"], ["a"])
 
 
-def test_what_a_compilation_raises_is_raised_to_who_waits(runtime, make_compiler):
+def test_what_a_compilation_raises_is_raised_to_who_waits(make_compiler):
     def fail():
         raise RuntimeError("no C compiler")
 
-    function = FakeFunction(runtime, compiler=fail)
+    function = FakeFunction(compiler=fail)
     with ThreadPoolExecutor(4) as threads:
         compiler = make_compiler(threads)
         compiler.begin(_passes(function, "a"))
@@ -161,10 +161,10 @@ def test_what_a_compilation_raises_is_raised_to_who_waits(runtime, make_compiler
             compiler.wait()
 
 
-def test_a_pass_that_fails_leaves_no_hook_behind(runtime, make_compiler):
+def test_a_pass_that_fails_leaves_no_mode_behind(make_compiler):
     def fail():
         raise ValueError("a pass")
 
     with ThreadPoolExecutor(4) as threads, pytest.raises(ValueError, match="a pass"):
         make_compiler(threads).begin([fail])
-    assert runtime.jit_cache_hook is None
+    assert FakeMode.active is None

@@ -52,17 +52,25 @@ class Vocabulary:
         self.plain_chars = [_plain_chars(text) for text in self._token_bytes]
         self._probes, self._rulers = self._choose_probes()
 
-    def _choose_probes(self) -> tuple[npt.NDArray[np.int64], list[tuple[int, int]]]:
-        """Tokens of one character that tell free text from anything else, and rulers: (characters, token), a token of
-        each length up to _SHORT and of some beyond, longest first."""
+    def _choose_probes(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
+        """Tokens of one character that tell free text from anything else, as (word, its bits), and rulers: (characters,
+        word, its bit) of a token of each length up to _SHORT and of some beyond, longest first."""
         plain = [token_id for token_id in self._sorted_ids if self.plain_chars[token_id] < NOT_PLAIN]
         single = [token_id for token_id in plain if self.plain_chars[token_id] == 1]
-        probes = np.array(single[:: max(1, len(single) // _NUM_PROBES)], dtype=np.int64)
-        rulers: dict[int, tuple[int, int]] = {}
+        probes: dict[int, int] = {}
+        for token_id in single[:: max(1, len(single) // _NUM_PROBES)]:
+            probes[token_id >> 5] = probes.get(token_id >> 5, 0) | 1 << (token_id & 31)
+        rulers: dict[int, tuple[int, int, int]] = {}
         for token_id in sorted(plain, key=self.plain_chars.__getitem__, reverse=True):
             size = self.plain_chars[token_id]
-            rulers.setdefault(size if size <= _SHORT else size // 8 * 8 + _SHORT, (size, token_id))
-        return probes, list(rulers.values())
+            ruler = size, token_id >> 5, 1 << (token_id & 31)
+            rulers.setdefault(size if size <= _SHORT else size // 8 * 8 + _SHORT, ruler)
+        return list(probes.items()), list(rulers.values())
+
+    def chars_of_text(self, token_id: int) -> int:
+        """How many characters a token adds to a text that it does not end; more than any room, if it may end one."""
+        text = self.bytes_of(token_id)
+        return NOT_PLAIN if b'"' in text else len(text.decode(errors="replace"))
 
     @property
     def most_room(self) -> int:
@@ -74,10 +82,11 @@ class Vocabulary:
 
         mask: [mask_words] int32, as a matcher has written it.
         """
-        bits = mask.view(np.uint32)[self._probes >> 5] >> (self._probes & 31).astype(np.uint32)
-        if not len(bits) or not (bits & 1).all():
-            return 0
-        return next((size for size, token_id in self._rulers if mask[token_id >> 5] >> (token_id & 31) & 1), 0)
+        words = mask.data  # a few of its words as ints: a tenth of what numpy takes for so few
+        for at, bits in self._probes:
+            if words[at] & bits != bits:
+                return 0
+        return next((size for size, at, bit in self._rulers if words[at] & bit), 0) if self._probes else 0
 
     @classmethod
     def from_tokenizer_json(cls, text: str, vocab_size: int, end_token_ids: Sequence[int]) -> Vocabulary:

@@ -67,7 +67,7 @@ def walk(compiled: CompiledSource, rng: random.Random, num_tokens: int) -> int:
     for _ in range(num_tokens):
         said = answers(matcher)
         assert said == answers(plain)
-        num_inside += matcher.masked_by() is not None
+        num_inside += matcher._grammar is not None
         for token in (rng.randrange(vocabulary().vocab_size), END) if not marks and rng.random() < 0.2 else ():
             before, taken = answers(matcher), matcher.accept(token)
             assert taken == plain.accept(token)

@@ -15,6 +15,8 @@ import torch
 from triton import AsyncCompileMode
 
 Pass = Callable[[], object]
+_Compile = Callable[[], Any]
+_Finish = Callable[[Any], None]
 
 
 class AheadCompiler:
@@ -25,34 +27,32 @@ class AheadCompiler:
 
     def __init__(self, device: torch.device, threads: Executor) -> None:
         self._device, self._threads = device, threads
-        self._begun: dict[str, Future[object]] = {}
+        self._begun: dict[str, tuple[Future[Any], _Finish]] = {}
 
     def begin(self, passes: Iterable[Pass]) -> None:
         """Run the passes without the kernels that are not loaded, then begin to compile those.
 
-        Loaded kernels and torch's operations do run, on whatever is there where others would have written: what takes
-        indices from there must find valid ones.
+        Torch's operations and kernels loaded before do run, on whatever is there where others would have written: what
+        takes indices from there must find valid ones.
         """
         with _LeavingOut() as left_out:
             for run in passes:
                 run()
         for key, (compile_kernel, finish) in left_out.kernels.items():
             if key not in self._begun:
-                self._begun[key] = self._threads.submit(self._ready, compile_kernel, finish)
+                self._begun[key] = (self._threads.submit(self._loaded, compile_kernel), finish)
 
     def wait(self) -> None:
-        """Until all that has begun is ready to be launched. Raises what a compilation has raised."""
-        for kernel in self._begun.values():
-            kernel.result()
+        """Until all that has begun is loaded; launches find it then. Raises what a compilation has raised."""
+        for kernel, finish in self._begun.values():
+            finish(kernel.result())
 
-    def _ready(self, compile_kernel: Callable[[], Any], finish: Callable[[Any], None]) -> object:
-        """Compile it, or take it from Triton's cache on the disk, and load it."""
+    def _loaded(self, compile_kernel: _Compile) -> Any:
+        """The kernel, compiled or from Triton's cache on the disk."""
         with torch.cuda.device(self._device):
             kernel = compile_kernel()
-            # Asked for the first time, it has a C compiler build what launches the kernel.
-            launcher = kernel.run
-        finish(kernel)
-        return launcher
+            _ = kernel.run  # is made, by a C compiler, when it is first asked for
+        return kernel
 
 
 class _LeavingOut(AsyncCompileMode):  # type: ignore[misc]  # Triton has no types
@@ -63,8 +63,8 @@ class _LeavingOut(AsyncCompileMode):  # type: ignore[misc]  # Triton has no type
 
     def __init__(self) -> None:
         super().__init__(executor=None)  # see submit: there is nothing for it to do
-        self.kernels: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {}
+        self.kernels: dict[str, tuple[_Compile, _Finish]] = {}
 
-    def submit(self, key: str, compile_fn: Callable[[], Any], finalize_fn: Callable[[Any], None]) -> None:
+    def submit(self, key: str, compile_fn: _Compile, finalize_fn: _Finish) -> None:
         """Asked by a launch for its kernel, and there is none."""
         self.kernels.setdefault(key, (compile_fn, finalize_fn))

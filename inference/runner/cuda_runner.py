@@ -129,7 +129,7 @@ class CudaRunner:
     def compile(self, batch_sizes: list[int]) -> None:
         """Have the kernels of decodes of these sizes and of prefills ready, which else `capture` and steps wait for.
 
-        Decodes come first, as prefills may wait for libraries, while decodes' kernels are being compiled.
+        Decodes' come first: running prefills may wait for libraries, while others compile.
         """
         self._wait_for_weights()
         with ThreadPoolExecutor(thread_name_prefix="headrace-compiler") as threads:

@@ -128,11 +128,13 @@ def test_nothing_is_compiled_before_all_passes_have_been_run(make_compiler):
     assert seen == [[]]
 
 
-def test_what_has_begun_does_not_begin_again_and_what_is_loaded_is_launched(make_compiler):
+def test_what_has_begun_does_not_begin_again_and_is_launched_once_it_was_waited_for(make_compiler):
     function = FakeFunction()
     with ThreadPoolExecutor(4) as threads:
         compiler = make_compiler(threads)
         compiler.begin(_passes(function, "ab"))
+        compiler.begin(_passes(function, "a"))
+        assert function.launched == []
         compiler.wait()
         compiler.begin(_passes(function, "bc"))
         compiler.wait()

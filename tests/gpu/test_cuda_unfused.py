@@ -34,3 +34,16 @@ def test_an_unfused_model_gives_transformers_logits(name):
     rows = DeviceRows(model.config, prompts)
     unfused = UnfusedModel(model, rows.pool, model.config.num_attention_heads, MAX_LEN)
     rows.check(unfused, transformers_logits(name, prompts))
+
+
+@torch.inference_mode()
+def test_a_decode_for_which_nothing_has_been_gathered_embeds_valid_tokens(monkeypatch):
+    """As passes do that are run to see what there is to compile."""
+    prompts, model = random_prompts(), tiny_model_for_pages("phi3")
+    rows = DeviceRows(model.config, prompts)
+    unfused = UnfusedModel(model, rows.pool, model.config.num_attention_heads, MAX_LEN)
+    new_empty = torch.Tensor.new_empty
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda *args, **options: new_empty(*args, **options).fill_(1e9))
+    scratch = unfused.scratch(2, rows.table)
+    logits = unfused.decode(scratch, 2, rows.attention(unfused))
+    assert logits.shape == (2, unfused.num_outputs)

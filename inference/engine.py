@@ -85,7 +85,9 @@ class Engine:
         if any(launches) and all(len(launched) < 2 for launched in self._launched.values()):
             return []
         track = self._next_to_finish()
-        chunks = self._scheduler.apply(self._launched[track].popleft().handle.wait(), track)
+        self._scheduler.take_in(self._launched[track].popleft().handle.wait(), track)
+        self._post_masks()
+        chunks = self._scheduler.take_chunks()
         self._post_masks()
         return chunks
 

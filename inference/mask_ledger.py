@@ -37,6 +37,11 @@ class TokenMatcher(Protocol):
         """Longer than others wait for."""
         ...
 
+    @property
+    def has_mask(self) -> bool:
+        """The next token's mask has been made: nobody but the caller uses the matcher now, and `forced` is known."""
+        ...
+
     def mask(self, out: Any) -> bool: ...
 
 

@@ -38,6 +38,7 @@ class Scheduler:
         self._noise_source = noise_source
         self._live = LiveSequences(pool, limits)
         self._planner = Planner(self._live, limits)
+        self._taken: list[tuple[Sequence, TokenLogprobs | None, str | None]] = []  # and not told of
 
     @property
     def has_work(self) -> bool:
@@ -81,10 +82,9 @@ class Scheduler:
         self._live.counts.num_steps += 1
         return draft.finish(track, self._live.tracks.launch(track, draft.sequences, sampling))
 
-    def apply(self, result: StepResult, track: int = DECODES) -> list[TokenChunk]:
-        """Take in the tokens of the track's oldest launched step; returns one chunk for each sequence that is still
-        wanted and has got one."""
-        chunks = []
+    def take_in(self, result: StepResult, track: int = DECODES) -> None:
+        """Take in the tokens of the track's oldest launched step. What becomes of them, `take_chunks` tells, best asked
+        when the runner has the jobs that `take_mask_jobs` has now: others wait for those."""
         first = 0
         for sequence, count in self._live.tracks.finish(track):
             token_ids = result.token_ids[first : first + count]
@@ -100,16 +100,13 @@ class Scheduler:
                 sequence.num_planned -= 1
                 self._live.counts.num_late_masks += 1
                 continue
-            chunk = self._taken_in(sequence, token_ids, logprobs)
-            if chunk is not None:
-                chunks.append(chunk)
-        return chunks
+            self._take_in(sequence, token_ids, logprobs)
 
-    def _taken_in(
+    def _take_in(
         self, sequence: Sequence, token_ids: AbstractSequence[int], logprobs: TokenLogprobs | None
-    ) -> TokenChunk | None:
-        """None: a token is to be drawn again."""
-        if sequence.guess:
+    ) -> None:
+        is_verified = bool(sequence.guess)
+        if is_verified:
             self._live.counts.num_guessed_tokens += len(sequence.guess)
             token_ids = sequence.take_verified(token_ids)
             self._live.counts.num_right_guesses += len(token_ids) - 1
@@ -118,8 +115,8 @@ class Scheduler:
             error = sequence.take_in(token_id)
             if error == AGAIN:
                 self._draw_again(sequence)
-                return None
-            if error is None:
+                return
+            if error is None and is_verified:
                 sequence.take_forced(self._limits.min_forced_run)
             self._finish_if_done(sequence, token_id, error)
             if sequence.finish_reason is not None or sequence.num_unwritten:
@@ -129,7 +126,26 @@ class Scheduler:
             sequence.table.record_full_blocks(sequence.token_ids, sequence.num_planned - sequence.num_uncounted)
             if sequence.matcher is not None:
                 self._live.post_mask(sequence)
-        return self._chunk_of_output(sequence, logprobs, error)
+        self._taken.append((sequence, logprobs, error))
+
+    def take_chunks(self) -> list[TokenChunk]:
+        """One chunk for each sequence that is still wanted and has got tokens since the last call.
+
+        Tokens that are forced behind them are among them, where the mask is there by now: whoever made it has found
+        out, and it costs a quarter of asking anew.
+        """
+        taken, self._taken = self._taken, []
+        for sequence, _, _ in taken:
+            if sequence.awaits_forced:
+                self._take_forced(sequence)
+        return [self._chunk_of_output(*output) for output in taken]
+
+    def _take_forced(self, sequence: Sequence) -> None:
+        sequence.take_forced(self._limits.min_forced_run)
+        if sequence.num_unwritten:
+            self._finish_if_done(sequence, sequence.token_ids[-1], None)
+        if sequence.num_unwritten and sequence.row is not None:
+            self._live.post_mask(sequence)
 
     def _draw_again(self, sequence: Sequence) -> None:
         self._live.counts.num_redrawn_tokens += 1

@@ -153,6 +153,14 @@ class Sequence:
         if self.lookup is not None:
             self.lookup.learn(1, 0)
 
+    @property
+    def awaits_forced(self) -> bool:
+        """Is the next token held to a mask that is there, so that it is known what is forced?"""
+        matcher = self.matcher
+        if matcher is None or self.row is None or self.num_unwritten or self.skipped_mask:
+            return False
+        return matcher.has_mask
+
     def take_forced(self, min_run: int) -> None:
         """Take in the tokens that must come next, if they are at least min_run; they need not be sampled.
 

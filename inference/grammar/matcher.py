@@ -41,7 +41,7 @@ class Matcher:
     __slots__ = (
         "__weakref__", "_closing", "_compiled", "_end_token_ids", "_forced", "_grammar", "_has_triggers",
         "_is_stopped", "_is_thinking", "_num_left", "_num_thoughts", "_outside", "_reasoning", "_replica", "_room",
-        "_tail", "_vocabulary", "lexer_lock",
+        "_tail", "_vocabulary", "has_mask", "lexer_lock",
     )  # fmt: skip
 
     def __init__(self, compiled: CompiledSource) -> None:
@@ -55,6 +55,7 @@ class Matcher:
         self._grammar: LLMatcher | None = None  # the library's matcher, where it is at work
         self._is_stopped = False  # no token but an end may follow in `_grammar`, or it has given up
         self._forced: tuple[int, ...] | None = None  # in `_grammar`; None if it has not been asked here
+        self.has_mask = False  # the next token's has been made, and whoever made it is done with this
         self._tail = b"\n"  # the end of the text, as far as markers reach back
         self._is_thinking = source.reasoning is not None and source.reasoning.inside
         self._num_thoughts = 0  # tokens of reasoning
@@ -88,6 +89,7 @@ class Matcher:
 
     def accept(self, token_id: int) -> bool:
         """Go on by one token. False, and nothing changes, for one that may not come here."""
+        self.has_mask = False
         if self._closing and token_id != self._closing[0]:
             return False
         if self._grammar is not None:
@@ -135,6 +137,7 @@ class Matcher:
             _allow_only(out, self._end_token_ids)
         if grammar is not None:
             self.mask_came(out)
+        self.has_mask = True
         return is_masked
 
     def masked_by(self) -> LLMatcher | None:
@@ -147,6 +150,7 @@ class Matcher:
         self._room = self._vocabulary.room_for_text(mask)
         self._num_left = self._room if self._room < self._vocabulary.most_room else 0
         self._look_for_end()
+        self.has_mask = True
 
     def forced(self) -> tuple[int, ...]:
         """The tokens that must come next, as the tokenizer would write them; () where there is a choice."""

@@ -24,7 +24,21 @@ from inference.processors import num_mask_threads
 logger = logging.getLogger("headrace.engine")
 
 _WAIT_S = 0.00005
+# So long the caller gives way to masks that are quick. Its work can wait for that; they could not, for the
+# interpreter's lock that it would hold.
+_GIVE_WAY_S = 0.0004
 _LINE_WORDS = 32
+
+
+class _Batch:
+    """Masks that are computed together. is_running: held until they are there."""
+
+    __slots__ = ("is_running", "jobs")
+
+    def __init__(self, jobs: Sequence[tuple[MaskJob, TokenMatcher]]) -> None:
+        self.jobs = jobs
+        self.is_running = threading.Lock()
+        self.is_running.acquire()
 
 
 class DeviceMasks:
@@ -49,7 +63,7 @@ class DeviceMasks:
         self._locks = [threading.Lock() for _ in range(max_rows)]
         self._computing: set[int] = set()  # matchers, by their ids
         self._batch_words = np.zeros((max_rows, num_words), np.int32)
-        self._batches: SimpleQueue[list[tuple[MaskJob, TokenMatcher]] | None] = SimpleQueue()
+        self._batches: SimpleQueue[_Batch | None] = SimpleQueue()
         self._jobs: SimpleQueue[MaskJob | None] = SimpleQueue()
         num_threads = num_threads or num_mask_threads()
         self._threads = [
@@ -65,7 +79,7 @@ class DeviceMasks:
         self._latest = [None] * len(self._latest)
 
     def post(self, jobs: Sequence[MaskJob]) -> None:
-        """Returns at once. Of a row, the last job is the one that counts."""
+        """Returns when the quick ones are there, or soon. Of a row, the last job is the one that counts."""
         latest = {job.row: job for job in jobs}
         for row, job in latest.items():
             with self._locks[row]:
@@ -85,11 +99,14 @@ class DeviceMasks:
             else:
                 quick.append((job, job.matcher))
         if quick:
-            self._batches.put(quick)
+            batch = _Batch(quick)
+            self._batches.put(batch)
+            batch.is_running.acquire(timeout=_GIVE_WAY_S)
 
     def _work_on_batches(self) -> None:
         while (batch := self._batches.get()) is not None:
-            self._compute_quick(batch)
+            self._compute_quick(batch.jobs)
+            batch.is_running.release()
 
     def _compute_quick(self, quick: Sequence[tuple[MaskJob, TokenMatcher]]) -> None:
         started = time.perf_counter()

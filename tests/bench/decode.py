@@ -104,10 +104,12 @@ def _host_seconds(model: object, batch: int, args: argparse.Namespace) -> float:
         spent += time.perf_counter() - started
         result = launched.popleft().wait()
         started = time.perf_counter()
-        inner._scheduler.apply(result)
+        inner._scheduler.take_in(result)
+        inner._scheduler.take_chunks()
         spent += time.perf_counter() - started
     for handle in launched:
-        inner._scheduler.apply(handle.wait())
+        inner._scheduler.take_in(handle.wait())
+        inner._scheduler.take_chunks()
     engine.run()
     return spent / 30
 

@@ -88,6 +88,7 @@ class WithoutRuns:
         return ()
 
     lets_most_through = mask_may_take_long = False
+    has_mask = True
 
     def mask(self, out: Any) -> bool:
         return self._inner.mask(out)

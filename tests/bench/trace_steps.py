@@ -81,10 +81,12 @@ def _trace(model, args: argparse.Namespace):  # type: ignore[no-untyped-def]
             with record_function("headrace.wait"):
                 result = launched.popleft().wait()
             with record_function("headrace.apply"):
-                scheduler.apply(result)
+                scheduler.take_in(result)
+                scheduler.take_chunks()
         torch.cuda.synchronize()
     for handle in launched:
-        scheduler.apply(handle.wait())
+        scheduler.take_in(handle.wait())
+        scheduler.take_chunks()
     engine.run()
     # The profiler shows the host's spans a second time, as the kernels that were launched within them.
     spans = [

@@ -26,6 +26,11 @@ class RandomMatcher:
     def is_done(self) -> bool:
         return len(self.accepted) >= self._length
 
+    @property
+    def has_mask(self) -> bool:
+        """Mostly: whoever makes masks may take its time."""
+        return random.Random(self._seed - len(self.accepted)).random() < 0.8
+
     def allowed(self, place: int) -> list[int]:
         rng = random.Random(self._seed * 1_000_003 + place)
         count = 1 if rng.random() < self._forced_share else rng.randint(2, 5)

@@ -80,21 +80,27 @@ class Sequence:
     @property
     def num_to_compute(self) -> int:
         """Tokens known, or on their way, that no launched step computes yet."""
-        return self.num_tokens_with_in_flight - self.num_planned
+        # Asked ten times a step and sequence, like the next ones: spelled out, as each property costs a call.
+        return len(self.token_ids) + self.num_in_flight - self.num_planned
 
     @property
     def is_decoding(self) -> bool:
-        return self.num_planned >= self.num_prompt_tokens and self.num_to_compute == 1
+        if self.num_planned < self.num_prompt_tokens:
+            return False
+        return len(self.token_ids) + self.num_in_flight - self.num_planned == 1
 
     @property
     def is_prefilling(self) -> bool:
         """Known tokens wait to be computed: the prompt, or after a preemption also the output so far."""
-        return self.num_to_compute > 0 and not self.is_decoding
+        count = len(self.token_ids) + self.num_in_flight - self.num_planned
+        return count > 1 or (count == 1 and self.num_planned < self.num_prompt_tokens)
 
     @property
     def is_behind_its_prompt(self) -> bool:
         """Several known tokens wait to be computed, and none of the prompt."""
-        return self.is_prefilling and self.row is not None and self.num_planned >= self.num_prompt_tokens
+        if self.row is None or self.num_planned < self.num_prompt_tokens:
+            return False
+        return len(self.token_ids) + self.num_in_flight - self.num_planned > 1
 
     @property
     def num_uncounted(self) -> int:

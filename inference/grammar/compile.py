@@ -121,15 +121,22 @@ class GrammarCompiler:
 
     def _replicate(self, compiled: CompiledSource) -> None:
         try:
-            while compiled.wants_replica() and self._num_extra_replicas() < _MAX_EXTRA_REPLICAS:
+            while self._goes_on(compiled):
                 compiled.add_replica(self._prototype(compiled.source.lark))
-        finally:
+        except BaseException:
             with self._lock:
                 self._replicating.discard(compiled)
+            raise
 
-    def _num_extra_replicas(self) -> int:
+    def _goes_on(self, compiled: CompiledSource) -> bool:
+        """Is another replica to be made? Once it is not, a row that comes asks anew: both under the lock, or a row that
+        comes in between would be forgotten."""
         with self._lock:
-            return sum(max(compiled.num_replicas - 1, 0) for compiled in self._cache.values())
+            num_extra = sum(max(other.num_replicas - 1, 0) for other in self._cache.values())
+            if compiled.wants_replica() and num_extra < _MAX_EXTRA_REPLICAS:
+                return True
+            self._replicating.discard(compiled)
+            return False
 
     def _cached(self, source: GrammarSource) -> CompiledSource | None:
         with self._lock:

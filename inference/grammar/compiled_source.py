@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import weakref
 from collections.abc import Sequence
@@ -62,11 +63,12 @@ class CompiledSource:
         self._special = special
         self.triggers = [(trigger, text) for trigger in source.triggers for text in self._spellings(trigger.text)]
         reasoning = source.reasoning
-        self.opens = [text for marker in reasoning.opens for text in self._spellings(marker)] if reasoning else []
-        self.closes = [text for marker in reasoning.closes for text in self._spellings(marker)] if reasoning else []
+        opens = [text for marker in reasoning.opens for text in self._spellings(marker)] if reasoning else []
+        closes = [text for marker in reasoning.closes for text in self._spellings(marker)] if reasoning else []
+        self.opens, self.closes = _any_of(opens), _any_of(closes)
         close = vocabulary.encode(reasoning.close, special) if reasoning else b""
         self.close_tokens = tuple(vocabulary.tokens_of(close))
-        watched = [*(text for _, text in self.triggers), *self.opens, *self.closes]
+        watched = [*(text for _, text in self.triggers), *opens, *closes]
         self.tail_bytes = max((len(text) for text in watched), default=1)
         self._leads = {trigger: vocabulary.encode(trigger.lead, special) for trigger in source.triggers}
         self._lock = threading.Lock()
@@ -137,6 +139,10 @@ class CompiledSource:
 
     def _consumed(self, replica: Replica, encoded: bytes) -> LLMatcher | None:
         return _after(replica, self.vocabulary.tokens_of(encoded))
+
+
+def _any_of(texts: Sequence[bytes]) -> re.Pattern[bytes]:
+    return re.compile(b"|".join(map(re.escape, texts)) if texts else b"(?!)")
 
 
 def _after(replica: Replica, tokens: Sequence[int]) -> LLMatcher | None:

@@ -253,12 +253,12 @@ class Matcher:
             return
         is_closing, self._closing = bool(self._closing), self._closing[1:]
         marks = self._compiled.closes if self._is_thinking else self._compiled.opens
-        if any(mark in joined for mark in marks):
+        if marks.search(joined):
             self._is_thinking = not self._is_thinking
             self._tail = b""
         elif self._is_thinking:
             self._num_thoughts += 1
-        if not is_closing:
+        if self._is_thinking and not is_closing:
             self._closing = self._closer_if_spent()
 
     def _closer_if_spent(self) -> tuple[int, ...]:

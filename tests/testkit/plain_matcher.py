@@ -112,7 +112,7 @@ class PlainMatcher:
         if self._reasoning is None:
             return replace(state, text=joined)
         marks = self._compiled.closes if state.is_thinking else self._compiled.opens
-        if any(mark in joined for mark in marks):
+        if marks.search(joined):
             following = replace(state, text=b"", is_thinking=not state.is_thinking)
         else:
             following = replace(state, text=joined, num_thoughts=state.num_thoughts + state.is_thinking)

@@ -24,10 +24,11 @@ from inference.processors import num_mask_threads
 logger = logging.getLogger("headrace.engine")
 
 _WAIT_S = 0.00005
-# So long the caller gives way to masks that are quick. Its work can wait for that; they could not, for the
-# interpreter's lock that it would hold.
-_GIVE_WAY_S = 0.0004
+# So long the caller gives way to quick masks that a running step looks for. What it does can wait for that; they
+# could not, for the interpreter's lock that it would hold.
+_GIVE_WAY_S = 0.0003
 _LINE_WORDS = 32
+_NOTHING = 0  # no holder's
 
 
 class _Batch:
@@ -79,13 +80,14 @@ class DeviceMasks:
         self._latest = [None] * len(self._latest)
 
     def post(self, jobs: Sequence[MaskJob]) -> None:
-        """Returns when the quick ones are there, or soon. Of a row, the last job is the one that counts."""
+        """Returns when the quick ones that are awaited are there, or soon. Of a row, the last job is the one that
+        counts."""
         latest = {job.row: job for job in jobs}
         for row, job in latest.items():
             with self._locks[row]:
                 self._latest[row] = job
-                if job.matcher is None:
-                    self._posted[row] = _word(job, is_open=True)
+                # A token that is drawn again was drawn without a mask: what let it through is good no more.
+                self._posted[row] = _word(job, is_open=True) if job.matcher is None else _NOTHING
         quick: list[tuple[MaskJob, TokenMatcher]] = []
         for job in latest.values():
             # A turn that has left its row and come back may still have a mask on its way.
@@ -101,7 +103,8 @@ class DeviceMasks:
         if quick:
             batch = _Batch(quick)
             self._batches.put(batch)
-            batch.is_running.acquire(timeout=_GIVE_WAY_S)
+            if any(job.is_awaited for job, _ in quick):
+                batch.is_running.acquire(timeout=_GIVE_WAY_S)
 
     def _work_on_batches(self) -> None:
         while (batch := self._batches.get()) is not None:

@@ -56,12 +56,16 @@ def one_by_one(jobs: Sequence[tuple[int, TokenMatcher]], words: Any) -> list[boo
 @dataclass(frozen=True, slots=True)
 class MaskJob:
     """Fill in the mask of `row` from `matcher`, for the token at `position` of the row's holder; None: let everything
-    through. Jobs of a row come in order: what is sampled for an earlier (holder, position) comes to nothing."""
+    through. Jobs of a row come in order: what is sampled for an earlier (holder, position) comes to nothing.
+
+    is_awaited: a step that runs already looks for it.
+    """
 
     row: int
     holder: int
     position: int
     matcher: TokenMatcher | None
+    is_awaited: bool = False
 
 
 class MaskLedger:
@@ -76,9 +80,9 @@ class MaskLedger:
         self._holders[row] += 1
         return self._holders[row]
 
-    def post(self, row: int, position: int, matcher: TokenMatcher | None) -> None:
+    def post(self, row: int, position: int, matcher: TokenMatcher | None, *, is_awaited: bool = False) -> None:
         """All tokens before `position` are known."""
-        self._jobs.append(MaskJob(row, self._holders[row], position, matcher))
+        self._jobs.append(MaskJob(row, self._holders[row], position, matcher, is_awaited))
 
     def release(self, row: int) -> None:
         """Nothing must wait for the holder's masks any more."""

@@ -125,7 +125,7 @@ class Scheduler:
             # A block can be found by others only now that what fills it has been computed: they may run beside.
             sequence.table.record_full_blocks(sequence.token_ids, sequence.num_planned - sequence.num_uncounted)
             if sequence.matcher is not None:
-                self._live.post_mask(sequence)
+                self._live.post_mask(sequence, is_awaited=not sequence.num_unwritten)
         self._taken.append((sequence, logprobs, error))
 
     def take_chunks(self) -> list[TokenChunk]:

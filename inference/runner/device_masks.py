@@ -26,7 +26,7 @@ logger = logging.getLogger("headrace.engine")
 _WAIT_S = 0.00005
 # So long the caller gives way to quick masks that a running step looks for. What it does can wait for that; they
 # could not, for the interpreter's lock that it would hold.
-_GIVE_WAY_S = 0.0003
+_GIVE_WAY_S = 0.0002
 _LINE_WORDS = 32
 _NOTHING = 0  # no holder's
 

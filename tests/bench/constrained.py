@@ -52,6 +52,7 @@ def main() -> None:
         )  # fmt: skip
         model = load(config)
     model.runner.compute_masks_with(MaskThreads(8).compute)
+    sys.setswitchinterval(0.0005)  # as in the engine's process
     _window(model, compiler, args, 1.0, steps=20)  # whatever is set up on first use
     found: dict[float, list[dict[str, float]]] = {share: [] for share in SHARES}
     for _ in range(args.rounds):

@@ -51,6 +51,26 @@ def test_forced_tokens_change_nothing_but_the_number_of_steps(model):
     assert with_runs.engine.stats().num_steps < without.engine.stats().num_steps
 
 
+class _Slow(RandomMatcher):
+    """Its masks never come before the tokens that they are for."""
+
+    has_mask = False
+
+
+def test_what_is_forced_is_taken_in_only_where_the_mask_is_there_with_the_same_outcome(model):
+    outputs, stats = [], []
+    for kind in (RandomMatcher, _Slow):
+        engine = local_engine(model)
+        for i, prompt in enumerate(PROMPTS):
+            engine.submit(str(i), prompt, matchers=[kind(i, 20, VOCAB)], temperature=1.0, seed=i, ignore_eos=True)
+        engine.run()
+        outputs.append([engine.tokens(str(i)) for i in range(len(PROMPTS))])
+        stats.append(engine.engine.stats())
+    assert outputs[0] == outputs[1]
+    # What comes first is read with the prompt, whenever the first mask comes.
+    assert stats[1].num_forced_tokens < stats[0].num_forced_tokens
+
+
 def test_a_run_that_is_forced_from_the_start_is_read_with_the_prompt(model):
     engine = local_engine(model)
     matcher = _matcher(1, length=12, forced_share=1.0)

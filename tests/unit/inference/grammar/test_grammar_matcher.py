@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from inference.grammar import matcher as matcher_module
 from inference.grammar.build import build_grammar
 from inference.grammar.compile import GrammarCompiler
 from inference.grammar.errors import GrammarError, GrammarTooComplex
@@ -86,6 +87,36 @@ def test_forced_tokens_are_canonical_and_end_where_there_is_a_choice() -> None:
         assert allowed(matcher) == [token]
         assert matcher.accept(token)
     assert matcher.forced() == ()
+
+
+def test_what_is_forced_needs_no_mask_of_the_library() -> None:
+    matcher = compiler().matcher(schema_source(NAMES))
+    assert matcher.masked_by() is not None
+    first, *_ = matcher.forced()
+    assert matcher.masked_by() is None
+    assert not matcher.mask_may_take_long
+    assert not matcher.has_mask
+    assert allowed(matcher) == [first]
+    assert matcher.has_mask
+
+
+@pytest.mark.parametrize(
+    ("text", "is_slow"), [("12 d", False), ("12 da", True), ("1[>d", False), ("1[>da", True), ("12 days", True)]
+)
+def test_a_mask_is_thought_to_take_long_close_to_a_texts_bound_whatever_stands_before(
+    text: str, is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mask at the text's beginning tells the bound; letters of markers in between change nothing."""
+    monkeypatch.setattr(matcher_module, "_SLOW_TO_MASK", 4)
+    matcher = compiler().matcher(schema_source({"type": "string", "maxLength": 8}))
+    assert vocabulary().most_room > 8
+    assert matcher.accept(tokens('"')[0])
+    allowed(matcher)
+    for char in text:
+        assert matcher.accept(vocabulary().tokens_of(char.encode())[0])
+    assert matcher.mask_may_take_long == is_slow
+    assert matcher.accept(tokens('"')[0])
+    assert not matcher.mask_may_take_long
 
 
 def test_a_source_travels_and_is_a_key() -> None:

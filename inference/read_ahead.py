@@ -21,9 +21,12 @@ from pathlib import Path
 
 Task = Callable[[], None]
 
-# In the order of their import, and of each what almost every start loads.
-_PACKAGES = ("torch", "numpy", "transformers", "huggingface_hub", "accelerate", "sympy", "mpmath")
-_CUDA_PACKAGES = ("nvidia", "triton")
+# In the order of their import, and of each what almost every start loads. Torch begins with the libraries in nvidia;
+# the last three Transformers imports where they are installed.
+_IMPORTED_LATER = (
+    "numpy", "transformers", "huggingface_hub", "accelerate", "sympy", "mpmath", "scipy", "PIL", "torchvision"
+)  # fmt: skip
+_PACKAGES = {"cpu": ("torch", *_IMPORTED_LATER), "cuda": ("nvidia", "torch", "triton", *_IMPORTED_LATER)}
 _UNUSED_FOLDERS = frozenset((
     "_export", "_inductor", "cli", "codegen", "combinatorics", "distutils", "exporters", "f2py", "include",
     "liealgebras", "onnx", "parsing", "physics", "pipelines", "polynomial", "stats", "testing", "tests", "vector",
@@ -40,8 +43,7 @@ _WORKERS, _NICENESS = 16, 19
 
 
 def main(argv: list[str]) -> int:
-    names = _PACKAGES + (_CUDA_PACKAGES if argv[0] == "cuda" else ())
-    folders = [folder for name in names for folder in package_folders(name)]
+    folders = [folder for name in _PACKAGES[argv[0]] for folder in package_folders(name)]
     if not is_prepared(folders):
         run_all([task for folder in folders for task in tasks_of(folder)])
     return 0

@@ -161,3 +161,16 @@ def test_packages_are_found_without_their_import():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == ["torch", "[]", "False"]
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"), [("cpu", ["torch", "scipy"]), ("cuda", ["nvidia", "torch", "triton", "scipy"])]
+)
+def test_what_is_installed_is_read_in_the_order_of_its_import(device, expected, monkeypatch):
+    installed, given = {"scipy", "torch", "triton", "nvidia"}, []
+    monkeypatch.setattr(read_ahead, "package_folders", lambda name: [Path(name)] if name in installed else [])
+    monkeypatch.setattr(read_ahead, "is_prepared", lambda folders: False)
+    monkeypatch.setattr(read_ahead, "tasks_of", lambda folder: [folder.name])
+    monkeypatch.setattr(read_ahead, "run_all", given.extend)
+    assert read_ahead.main([device]) == 0
+    assert given == expected

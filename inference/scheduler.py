@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as AbstractSequence
-from dataclasses import asdict
+from dataclasses import fields
 from secrets import randbits
 
-from inference.live_sequences import LiveSequences
+from inference.live_sequences import Counts, LiveSequences
 from inference.mask_ledger import MaskJob, TokenMatcher
 from inference.new_sequence import SchedulerLimits, new_sequence
 from inference.paged_kv.block_pool import BlockPool
@@ -22,6 +22,8 @@ from inference.planner import Planner
 from inference.sequence import AGAIN, Sequence
 from inference.step import DECODES, LATE, StepPlan, StepResult
 from inference.types import EngineStats, TokenChunk, TokenLogprobs, TurnRequest
+
+_COUNTED = tuple(field.name for field in fields(Counts))
 
 
 class Scheduler:
@@ -181,7 +183,7 @@ class Scheduler:
             num_blocks=self._pool.num_blocks,
             num_blocks_in_use=self._pool.num_in_use,
             num_blocks_cached=self._pool.num_cached,
-            **asdict(self._live.counts),
+            **{name: getattr(self._live.counts, name) for name in _COUNTED},
         )
 
     def _finish_if_done(self, sequence: Sequence, token_id: int, error: str | None) -> None:

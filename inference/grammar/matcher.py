@@ -62,7 +62,7 @@ class Matcher:
         is_spent = self._is_thinking and source.reasoning is not None and source.reasoning.max_tokens == 0
         self._closing = compiled.close_tokens if is_spent else ()  # what is left to write of the reasoning's closer
         self._room = 0  # characters of plain text that may come, as far as is known
-        self._num_left = 0  # characters that a text of bounded length may still have, if it has not ended meanwhile
+        self._num_left = 0  # characters that may be left of a bounded text, at least; 0 outside of one
         self._replica = compiled.replica_for(self)
         self.lexer_lock = threading.Lock() if self._replica is None else self._replica.lock
         if self._replica is not None and not self._has_triggers:
@@ -195,7 +195,7 @@ class Matcher:
         num_chars = self._vocabulary.plain_chars[token_id]
         self._room = max(0, self._room - num_chars)
         if self._num_left:
-            self._num_left = max(0, self._num_left - self._vocabulary.chars_of_text(token_id))
+            self._num_left = self._vocabulary.left_of_text(self._num_left, token_id)
         # Of a forced run, what is left is still forced, and no more than that: it went as far as it could.
         forced = self._forced
         self._forced = forced[1:] if forced and forced[0] == token_id else None

@@ -67,10 +67,13 @@ class Vocabulary:
             rulers.setdefault(size if size <= _SHORT else size // 8 * 8 + _SHORT, ruler)
         return list(probes.items()), list(rulers.values())
 
-    def chars_of_text(self, token_id: int) -> int:
-        """How many characters a token adds to a text that it does not end; more than any room, if it may end one."""
+    def left_of_text(self, num_left: int, token_id: int) -> int:
+        """What a token leaves of at least so many characters of text; 0 if it ends the text.
+
+        What `room_for_text` told may be too little, so a text is not over before its quote.
+        """
         text = self.bytes_of(token_id)
-        return NOT_PLAIN if b'"' in text else len(text.decode(errors="replace"))
+        return 0 if b'"' in text else max(1, num_left - len(text.decode(errors="replace")))
 
     @property
     def most_room(self) -> int:

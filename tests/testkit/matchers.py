@@ -19,6 +19,7 @@ class RandomMatcher:
         self._seed, self._length, self._vocab_size, self._forced_share = seed, length, vocab_size, forced_share
         self.accepted: list[int] = []
         self.error = ""
+        self._masked_place = -1
         self.lets_most_through = skips_masks
         self.mask_may_take_long = False
 
@@ -28,8 +29,9 @@ class RandomMatcher:
 
     @property
     def has_mask(self) -> bool:
-        """Mostly: whoever makes masks may take its time."""
-        return random.Random(self._seed - len(self.accepted)).random() < 0.8
+        """Mostly, once it has been asked for: whoever makes masks may take its time."""
+        place = len(self.accepted)
+        return self._masked_place == place and random.Random(self._seed - place).random() < 0.8
 
     def allowed(self, place: int) -> list[int]:
         rng = random.Random(self._seed * 1_000_003 + place)
@@ -52,7 +54,9 @@ class RandomMatcher:
         return tuple(run)
 
     def mask(self, out: np.ndarray) -> bool:
+        place = len(self.accepted)
         out[:] = 0
-        for token_id in self.allowed(len(self.accepted)):
+        for token_id in self.allowed(place):
             out.view(np.uint32)[token_id >> 5] |= np.uint32(1 << (token_id & 31))
+        self._masked_place = place
         return True

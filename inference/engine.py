@@ -79,15 +79,16 @@ class Engine:
 
         Blocks for at most the rest of a running step. Raises what the step raised; the engine is then broken.
         """
+        chunks = self._scheduler.take_chunks()  # of tokens that are known to be forced by now
         launches = [self._launch_next(track) for track in self._tracks if len(self._launched[track]) < 2]
         if not any(self._launched.values()):
-            return []
+            return chunks
         if any(launches) and all(len(launched) < 2 for launched in self._launched.values()):
-            return []
+            return chunks
         track = self._next_to_finish()
         self._scheduler.take_in(self._launched[track].popleft().handle.wait(), track)
         self._post_masks()
-        chunks = self._scheduler.take_chunks()
+        chunks += self._scheduler.take_chunks()
         self._post_masks()
         return chunks
 

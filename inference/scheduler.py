@@ -128,21 +128,26 @@ class Scheduler:
             sequence.table.record_full_blocks(sequence.token_ids, sequence.num_planned - sequence.num_uncounted)
             if sequence.matcher is not None:
                 self._live.post_mask(sequence, is_awaited=not sequence.num_unwritten)
+                sequence.awaits_forced = not (sequence.num_unwritten or sequence.skipped_mask)
         self._taken.append((sequence, logprobs, error))
 
     def take_chunks(self) -> list[TokenChunk]:
         """One chunk for each sequence that is still wanted and has got tokens since the last call.
 
-        Tokens that are forced behind them are among them, where the mask is there by now: whoever made it has found
-        out, and it costs a quarter of asking anew.
+        Tokens that are forced behind them are among them once the mask is there: whoever made it has found out, and it
+        costs a quarter of asking anew. So it is worth asking before each step is planned.
         """
         taken, self._taken = self._taken, []
-        for sequence, _, _ in taken:
-            if sequence.awaits_forced:
+        told = {sequence for sequence, _, _ in taken}
+        for sequence in tuple(self._live.running):
+            if sequence.awaits_forced and sequence.matcher is not None and sequence.matcher.has_mask:
                 self._take_forced(sequence)
+                if sequence.num_unwritten and sequence not in told:
+                    taken.append((sequence, None, None))
         return [self._chunk_of_output(*output) for output in taken]
 
     def _take_forced(self, sequence: Sequence) -> None:
+        sequence.awaits_forced = False
         sequence.take_forced(self._limits.min_forced_run)
         if sequence.num_unwritten:
             self._finish_if_done(sequence, sequence.token_ids[-1], None)

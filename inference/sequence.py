@@ -31,6 +31,7 @@ class Sequence:
     skipped_mask: its next token is drawn without a mask, since nearly everything may come.
     is_drawn_by_host: by operations on the device, not by its sampling kernels.
     is_drawing_again: a token was refused, and the next must be drawn with its mask.
+    awaits_forced: its next token is held to a mask, whose maker finds out what is forced; nobody has asked yet.
     lookup: guesses its tokens, if it may. guess: those that a launched step verifies.
     has_ended_itself: its last token is an end token.
     chunk_limit: how many tokens of its prompt a step takes while others decode, if that is bounded.
@@ -59,6 +60,7 @@ class Sequence:
         self.is_rewound = False
         self.skipped_mask = False
         self.is_drawing_again = False
+        self.awaits_forced = False
         self.unsent: list[int] = []
         self.has_spoken = False
         self.num_forced = 0
@@ -113,8 +115,11 @@ class Sequence:
         return self.num_tokens_with_in_flight < self.max_total_tokens
 
     def next_guess(self, most: int) -> tuple[int, ...]:
-        """What may come after the known tokens; the first token after a guess is sampled, and needs room too."""
-        if self.lookup is None or most <= 0 or self.is_drawing_again:
+        """What may come after the known tokens; the first token after a guess is sampled, and needs room too.
+
+        Nothing while tokens may be forced: what is guessed is drawn without masks, and might spell them otherwise.
+        """
+        if self.lookup is None or most <= 0 or self.is_drawing_again or self.awaits_forced:
             return ()
         return self.lookup.guess(min(most, self.max_total_tokens - len(self.token_ids) - 1))
 
@@ -153,19 +158,12 @@ class Sequence:
     def draw_again(self) -> None:
         """The last known token is computed once more, and what is sampled after it is drawn anew."""
         self.drop_in_flight()
+        self.awaits_forced = False
         self.num_planned = len(self.token_ids) - 1
         self.is_rewound = True
         self.skipped_mask = False
         if self.lookup is not None:
             self.lookup.learn(1, 0)
-
-    @property
-    def awaits_forced(self) -> bool:
-        """Is the next token held to a mask that is there, so that it is known what is forced?"""
-        matcher = self.matcher
-        if matcher is None or self.row is None or self.num_unwritten or self.skipped_mask:
-            return False
-        return matcher.has_mask
 
     def take_forced(self, min_run: int) -> None:
         """Take in the tokens that must come next, if they are at least min_run; they need not be sampled.

@@ -156,6 +156,8 @@ def test_a_real_model_writes_the_same_with_guesses_sampled_or_not(model, samplin
 class _Few(RandomMatcher):
     """The same few tokens at every place, but for some where only others may come."""
 
+    has_mask = True  # else it would be guessed at fewer places
+
     def __init__(self, length, vocab_size, *, odd_places=()):
         super().__init__(0, length, vocab_size, forced_share=0)
         self._odd_places = set(odd_places)

@@ -246,10 +246,10 @@ def _read(index, logits, entries, rows, masks, vocab_size, DRAWS: tl.constexpr):
     return source, (temperature, top_k, top_p, min_p), is_filtered
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tiles_each"])
 def _measure_kernel(
-    logits, entries, rows, masks, scratch, vocab_size, NUM_TILES: tl.constexpr, TILES_EACH: tl.constexpr,
-    TILE: tl.constexpr, STEP: tl.constexpr, SAMPLE: tl.constexpr, PIVOTS: tl.constexpr, DRAWS: tl.constexpr,
+    logits, entries, rows, masks, scratch, vocab_size, tiles_each, NUM_TILES: tl.constexpr, TILE: tl.constexpr,
+    STEP: tl.constexpr, SAMPLE: tl.constexpr, PIVOTS: tl.constexpr, DRAWS: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0)
     part = tl.program_id(1)
@@ -261,7 +261,7 @@ def _measure_kernel(
         of_row = _pivots_of(source, SAMPLE, PIVOTS)  # the same in each program
         if part == 0:
             tl.store(pivots + index * PIVOTS + steps, of_row)
-        for tile in range(part * TILES_EACH, tl.minimum(NUM_TILES, (part + 1) * TILES_EACH)):
+        for tile in range(part * tiles_each, tl.minimum(NUM_TILES, (part + 1) * tiles_each)):
             at = index * NUM_TILES + tile
             keys = _keys_at(source, tile * TILE + tl.arange(0, TILE))
             most = tl.max(keys)
@@ -339,7 +339,7 @@ class Filters:
         entries, masked = (sample_rows, turns), (masks, masks.stride(0), use_masks)
         arguments = (logits, entries, self._rows, masked, self._scratch, self._vocab_size)
         _measure_kernel[(num, triton.cdiv(self._num_tiles, tiles_each))](
-            *arguments, NUM_TILES=self._num_tiles, TILES_EACH=tiles_each, TILE=self._tile, STEP=min(_STEP, self._tile),
+            *arguments, tiles_each, NUM_TILES=self._num_tiles, TILE=self._tile, STEP=min(_STEP, self._tile),
             SAMPLE=_SAMPLE, PIVOTS=_PIVOTS, DRAWS=DRAWS, num_warps=8,
             maxnreg=_REGISTERS,
         )  # fmt: skip

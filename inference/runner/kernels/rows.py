@@ -18,7 +18,7 @@ DRAWS, IS_LAST, TURN = 1, 2, 4
 DECODES_ONE = DRAWS + IS_LAST
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_writes"])
 def _scatter_kernel(arena, staged, num_writes, BLOCK: tl.constexpr):
     write = tl.program_id(0)
     target = tl.load(staged + write * 3).to(tl.int64)

@@ -580,6 +580,17 @@ def test_a_filtered_row_draws_what_its_cutoff_leaves_and_only_when_it_is_asked()
     assert results.tolist() == [plain[0], int(rows.logits[1].argmax()), -7]
 
 
+def test_a_row_that_stays_where_it_is_does_so_beside_filtered_ones():
+    rows = _Rows(5000, [4, 0, 0], [0.0, 1.0, 0.0], spins=2)
+    rows.rows.kinds[1] = 2
+    rows.rows.lengths.fill_(-9)
+    assert rows.draw()[0] == LATE
+    entries = torch.arange(3, dtype=torch.int32, device=DEVICE)
+    turns, cutoffs = torch.full_like(entries, DECODES_ONE), torch.full((3,), -torch.inf, device=DEVICE)
+    rows.sampling(rows.logits, entries, turns, torch.full_like(entries, 7), torch.full_like(entries, -7), cutoffs)
+    assert rows.rows.lengths.tolist() == [7, 8, 8]
+
+
 def test_a_filtered_row_draws_what_its_mask_and_its_cutoff_leave():
     rows = _Rows(5000, [4, 0, 6], [1.0, 1.0, 1.0], spins=2)
     rows.rows.kinds.fill_(2)

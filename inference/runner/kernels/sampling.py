@@ -93,7 +93,8 @@ def _sample_kernel(
             tl.store(results + index, tl.where(is_late, LATE, token))
             tl.store(token_ids + row * token_stride + position, token, mask=is_late == 0)
             tl.store(lengths + row, tl.where(is_late, position - 1, position), mask=moves)
-    elif tile == 0:
+    elif (KIND == PLAIN) & (tile == 0):
+        # Not in the call for filtered rows: by then, others may have stayed where they are.
         tl.store(lengths + row, position, mask=moves)
 
 
@@ -132,8 +133,8 @@ class SampledRows:
 
 
 class Sampling:
-    """The kernel and its scratch. Plain rows get their tokens by a call, filtered ones by another, with cutoffs; the
-    others only their lengths. The spare row, which fills batches up, keeps its length.
+    """The kernel and its scratch. Plain rows get their tokens by a call, which sets everybody's length; filtered ones by
+    another, with cutoffs. The spare row, which fills batches up, keeps its length.
 
     A row whose mask is UNKNOWN keeps its length, less the token that it computed, and its result is LATE.
     """

@@ -11,19 +11,25 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from inference.runner.kernels.rows import scatter
+from inference.runner.kernels.rows import DECODES_ONE, scatter
 from inference.runner.kernels.sampling import BY_HOST, FILTERED, PLAIN, SampledRows
 from inference.runner.request_rows import RowSampling
 from inference.step import MAX_ENDS, ScheduledRow, StepPlan
 
 _INT64_WORDS = 2
 
+# Where in the arena, and what is written there from that place on.
+Write = tuple[int, Sequence[int]]
+# The row and the turn of each entry of a decode pass.
+Entries = tuple[tuple[int, ...], tuple[int, ...]]
+
 
 class CudaRows:
     """Views into one int32 arena, `max_rows` rows and one spare that padding may use.
 
     token_ids: [rows, stride]; block_table: [rows, max_blocks]; lengths: [rows], tokens in the cache; sampled: these,
-    and how each row samples; unfiltered: [rows], 0 where kernels.filters is wanted.
+    and how each row samples; unfiltered: [rows], 0 where kernels.filters is wanted; entry_rows, entry_turns:
+    [max_rows], what a decode pass computes, see kernels.rows.
     """
 
     def __init__(self, max_rows: int, max_model_len: int, block_size: int, device: torch.device) -> None:
@@ -32,7 +38,7 @@ class CudaRows:
         self._num_blocks = -(-max_model_len // block_size) + 1
         sizes = [
             rows * self._stride, rows * self._num_blocks, rows, rows, rows, rows * _INT64_WORDS, rows, rows,
-            rows * MAX_ENDS, rows, rows, rows, rows,
+            rows * MAX_ENDS, rows, rows, rows, rows, max_rows, max_rows,
         ]  # fmt: skip
         starts = [0]
         for size in sizes:
@@ -49,15 +55,19 @@ class CudaRows:
             end_ids=parts[8].view(rows, MAX_ENDS), top_ks=parts[9], top_ps=parts[10].view(torch.float32),
             min_ps=parts[11].view(torch.float32),
         )  # fmt: skip
-        self.unfiltered = parts[12]
+        self.unfiltered, self.entry_rows, self.entry_turns = parts[12:]
         self.sampling: list[RowSampling | None] = [None] * rows
         self.holders = [0] * rows
         self.spare_row = max_rows
+        self.entry_rows.fill_(self.spare_row)
+        self.entry_turns.fill_(DECODES_ONE)
 
-    def apply(self, plan: StepPlan, lengths_of: Mapping[int, int]) -> None:
-        """Stage everything that the plan changes, and these rows' lengths, and scatter it with one kernel."""
-        writes: list[tuple[int, Sequence[int] | np.ndarray]] = []
-        tokens, table, lengths, kinds, temperatures, keys, holders, no_end_before, ends, *filters, _ = self._starts
+    def apply(self, plan: StepPlan, lengths_of: Mapping[int, int], entries: Entries | None) -> None:
+        """Stage everything that the plan changes, these rows' lengths, and what the decode pass computes if that is
+        not what the last one did, and scatter it with one kernel."""
+        writes: list[Write] = []
+        tokens, table, lengths, kinds, temperatures, keys, holders, no_end_before, ends, *others = self._starts
+        filters, (at_rows, at_turns, _) = others[:4], others[4:]
         for new in plan.new_rows:
             sampling = RowSampling.of(new, self.arena.device)
             self.sampling[new.row] = sampling
@@ -67,16 +77,14 @@ class CudaRows:
                 (lengths + new.row, (lengths_of.get(new.row, 0),)),
                 (kinds + new.row, (_kind_of(sampling),)),
                 (temperatures + new.row, _float_word(new.params.temperature)),
-                (keys + new.row * _INT64_WORDS, np.array([new.noise_key], np.int64).view(np.int32)),
+                (keys + new.row * _INT64_WORDS, np.array([new.noise_key], np.int64).view(np.int32).tolist()),
                 (holders + new.row, (new.mask_holder,)),
                 (no_end_before + new.row, (new.no_end_before if new.params.min_tokens else 0,)),
                 (ends + new.row * MAX_ENDS, (*new.end_token_ids, *[-1] * MAX_ENDS)[:MAX_ENDS]),
             ]
             if sampling.is_filtered:
                 params = new.params
-                values: list[Sequence[int] | np.ndarray] = [
-                    (params.top_k,), _float_word(params.top_p), _float_word(params.min_p)
-                ]  # fmt: skip
+                values = [(params.top_k,), _float_word(params.top_p), _float_word(params.min_p)]
                 for column, value in zip(filters, values, strict=False):
                     writes.append((column + new.row, value))
             writes.append((filters[-1] + new.row, (0 if sampling.is_filtered else 1,)))
@@ -86,6 +94,8 @@ class CudaRows:
             writes.append((tokens + known.row * self._stride + known.start, known.token_ids))
         for write in plan.block_writes:
             writes.append((table + write.row * self._num_blocks + write.start, write.block_ids))
+        if entries is not None:
+            writes += [(at_rows, entries[0]), (at_turns, entries[1])]
         if writes:
             self._scatter(writes)
 
@@ -93,16 +103,14 @@ class CudaRows:
         found = (self.sampling[row.row] for row in rows if row.samples)
         return any(sampling is not None and sampling.is_filtered for sampling in found)
 
-    def _scatter(self, writes: list[tuple[int, Sequence[int] | np.ndarray]]) -> None:
-        header = np.empty((len(writes), 3), np.int32)
-        data = []
-        source = 3 * len(writes)
-        for index, (target, values) in enumerate(writes):
-            header[index] = (target, source, len(values))
-            data.append(np.asarray(values, np.int32))
-            source += len(values)
-        staged = to_device(np.concatenate([header.ravel(), *data]), self.arena.device)
-        scatter(self.arena, staged, len(writes))
+    def _scatter(self, writes: list[Write]) -> None:
+        header: list[int] = []
+        data: list[int] = []
+        first = 3 * len(writes)
+        for target, values in writes:
+            header += (target, first + len(data), len(values))
+            data += values
+        scatter(self.arena, to_device(np.array(header + data, np.int32), self.arena.device), len(writes))
 
 
 def _kind_of(sampling: RowSampling) -> int:
@@ -110,8 +118,8 @@ def _kind_of(sampling: RowSampling) -> int:
     return int(kind.value)
 
 
-def _float_word(value: float) -> np.ndarray:
-    return np.array([value], np.float32).view(np.int32)
+def _float_word(value: float) -> tuple[int, ...]:
+    return tuple(np.array([value], np.float32).view(np.int32).tolist())
 
 
 def to_device(values: np.ndarray, device: torch.device) -> torch.Tensor:

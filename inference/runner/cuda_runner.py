@@ -92,8 +92,9 @@ class CudaRunner:
                 stream.wait_stream(self._streams[1 - plan.track])
             self._copy_blocks(plan.block_copies)
             runs = plan.rows[plan.num_decodes : plan.num_stepped]
-            self.rows.apply(plan, {row.row: row.start for row in runs})
             steps = self.decodes if plan.track == DECODES else self.prefills
+            entries = self.decodes.entries_of(plan.rows) if plan.track == DECODES else None
+            self.rows.apply(plan, {row.row: row.start for row in runs}, entries)
             done = steps.run(plan.rows)
             return self._handle(done, self._draw_special(done, steps.draws))
 

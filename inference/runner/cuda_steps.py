@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from inference.paged_kv.pool import KVPool
 from inference.runner.cuda_draws import Draws
 from inference.runner.cuda_inputs import PackedInputs, PackedShape
 from inference.runner.cuda_model import PackedTokens
-from inference.runner.cuda_rows import CudaRows, to_device
+from inference.runner.cuda_rows import CudaRows, Entries
 from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.chunks import Chunks
@@ -61,22 +60,25 @@ class DecodeSteps:
         self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
         self._scratch = model.scratch(max_rows, rows.block_table)
         self.draws = Draws(rows, masks, model.num_outputs, max_batch=max_rows, spins=DECODE_SPINS)
-        self._row_ids = torch.full((max_rows,), rows.spare_row, dtype=torch.int32, device=device)
-        self._turns = torch.full((max_rows,), DECODES_ONE, dtype=torch.int32, device=device)
         self._results = torch.zeros(max_rows, dtype=torch.int32, device=device)
-        self._entries: tuple[tuple[int, int], ...] = ()
+        self._size = 0
+        self._entries: Entries = ((), ())
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
+    def entries_of(self, rows: Sequence[ScheduledRow]) -> Entries | None:
+        """What the next pass is to find in CudaRows; None if it is there. Filled up to a captured size."""
+        row_ids, turns = _entries(rows)
+        self._size = next(size for size in self._graphs if size >= len(row_ids))
+        num_spare = self._size - len(row_ids)
+        entries = ((*row_ids, *[self._rows.spare_row] * num_spare), (*turns, *[DECODES_ONE] * num_spare))
+        if entries == self._entries:
+            return None
+        self._entries = entries
+        return entries
+
     def run(self, rows: Sequence[ScheduledRow]) -> Pass:
-        """Enqueue the pass on the current stream, which is this one's."""
-        entries = _entries(rows)
-        size = next(size for size in self._graphs if size >= len(entries))
-        filled = (*entries, *[(self._rows.spare_row, DECODES_ONE)] * (size - len(entries)))
-        if filled != self._entries:
-            staged = to_device(np.array(filled, np.int32).T.copy(), self._row_ids.device)
-            self._row_ids[:size].copy_(staged[0])
-            self._turns[:size].copy_(staged[1])
-            self._entries = filled
+        """Enqueue the pass on the current stream, which is this one's; its entries are there."""
+        size = self._size
         self._graphs[size].replay()
         if self._rows.any_filtered(rows):
             self._draw_filtered(size)
@@ -89,7 +91,8 @@ class DecodeSteps:
 
     def compute(self, batch: int) -> None:
         """Launch the kernels for the first `batch` entries."""
-        row_ids, turns, rows, model = self._row_ids[:batch], self._turns[:batch], self._rows, self._model
+        rows, model = self._rows, self._model
+        row_ids, turns = rows.entry_rows[:batch], rows.entry_turns[:batch]
         inputs = self._scratch.inputs.first(batch)
         gather_rows(
             row_ids, turns, rows.token_ids, rows.lengths, rows.block_table, self._block_size, model.cos_sin,
@@ -100,7 +103,8 @@ class DecodeSteps:
 
     def _draw_filtered(self, batch: int) -> None:
         positions, logits = self._scratch.inputs.positions[:batch], self._scratch.logits[:batch]
-        self.draws.filtered(logits, self._row_ids[:batch], self._turns[:batch], positions, self._results[:batch])
+        row_ids, turns = self._rows.entry_rows[:batch], self._rows.entry_turns[:batch]
+        self.draws.filtered(logits, row_ids, turns, positions, self._results[:batch])
 
     def kinds(self, sizes: Sequence[int]) -> list[Callable[[], object]]:
         """One pass of each kind that kernels are compiled for: up to 16 rows, up to MAX_ROWS, and beyond."""
@@ -225,12 +229,17 @@ def _captured(run: Callable[[], object], stream: torch.cuda.Stream, pool: Any) -
     return graph
 
 
-def _entries(rows: Sequence[ScheduledRow]) -> list[tuple[int, int]]:
-    """(row, turn) of each token, turns as kernels.rows.gather_rows takes them."""
-    entries = []
+def _entries(rows: Sequence[ScheduledRow]) -> tuple[list[int], list[int]]:
+    """The row and the turn of each token, turns as kernels.rows.gather_rows takes them."""
+    row_ids, turns = [], []
     for row in rows:
+        if row.num_tokens == 1:
+            row_ids.append(row.row)
+            turns.append(DECODES_ONE if row.samples else IS_LAST)
+            continue
         first_drawn = row.num_tokens - row.num_samples
         for index in range(row.num_tokens):
             is_last = index == row.num_tokens - 1
-            entries.append((row.row, TURN * index + DRAWS * (index >= first_drawn) + IS_LAST * is_last))
-    return entries
+            row_ids.append(row.row)
+            turns.append(TURN * index + DRAWS * (index >= first_drawn) + IS_LAST * is_last)
+    return row_ids, turns

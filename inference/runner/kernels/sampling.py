@@ -133,8 +133,8 @@ class SampledRows:
 
 
 class Sampling:
-    """The kernel and its scratch. Plain rows get their tokens by a call, which sets everybody's length; filtered ones by
-    another, with cutoffs. The spare row, which fills batches up, keeps its length.
+    """The kernel and its scratch. Plain rows get their tokens by a call, which sets everybody's length; filtered ones
+    by another, with cutoffs. The spare row, which fills batches up, keeps its length.
 
     A row whose mask is UNKNOWN keeps its length, less the token that it computed, and its result is LATE.
     """

@@ -14,6 +14,7 @@ import torch
 from inference.runner.kernels.rows import DECODES_ONE, scatter
 from inference.runner.kernels.sampling import BY_HOST, FILTERED, PLAIN, SampledRows
 from inference.runner.request_rows import RowSampling
+from inference.runner.step_buffers import StepBuffers
 from inference.step import MAX_ENDS, ScheduledRow, StepPlan
 
 _INT64_WORDS = 2
@@ -58,11 +59,14 @@ class CudaRows:
         self.unfiltered, self.entry_rows, self.entry_turns = parts[12:]
         self.sampling: list[RowSampling | None] = [None] * rows
         self.holders = [0] * rows
+        self._of_kind: dict[int, set[int]] = {FILTERED.value: set(), BY_HOST.value: set()}
         self.spare_row = max_rows
         self.entry_rows.fill_(self.spare_row)
         self.entry_turns.fill_(DECODES_ONE)
 
-    def apply(self, plan: StepPlan, lengths_of: Mapping[int, int], entries: Entries | None) -> None:
+    def apply(
+        self, plan: StepPlan, lengths_of: Mapping[int, int], entries: Entries | None, buffers: StepBuffers
+    ) -> None:
         """Stage everything that the plan changes, these rows' lengths, and what the decode pass computes if that is
         not what the last one did, and scatter it with one kernel."""
         writes: list[Write] = []
@@ -72,10 +76,13 @@ class CudaRows:
             sampling = RowSampling.of(new, self.arena.device)
             self.sampling[new.row] = sampling
             self.holders[new.row] = new.mask_holder
+            kind = _kind_of(sampling)
+            for other, members in self._of_kind.items():
+                (members.add if other == kind else members.discard)(new.row)
             writes += [
                 (tokens + new.row * self._stride, new.token_ids),
                 (lengths + new.row, (lengths_of.get(new.row, 0),)),
-                (kinds + new.row, (_kind_of(sampling),)),
+                (kinds + new.row, (kind,)),
                 (temperatures + new.row, _float_word(new.params.temperature)),
                 (keys + new.row * _INT64_WORDS, np.array([new.noise_key], np.int64).view(np.int32).tolist()),
                 (holders + new.row, (new.mask_holder,)),
@@ -97,20 +104,21 @@ class CudaRows:
         if entries is not None:
             writes += [(at_rows, entries[0]), (at_turns, entries[1])]
         if writes:
-            self._scatter(writes)
+            self._scatter(writes, buffers)
 
-    def any_filtered(self, rows: Sequence[ScheduledRow]) -> bool:
-        found = (self.sampling[row.row] for row in rows if row.samples)
-        return any(sampling is not None and sampling.is_filtered for sampling in found)
+    def any_of_kind(self, kind: int, rows: Sequence[ScheduledRow]) -> bool:
+        """Does any of these draw, and is drawn for so? FILTERED or BY_HOST."""
+        members = self._of_kind[kind]
+        return bool(members) and any(row.samples and row.row in members for row in rows)
 
-    def _scatter(self, writes: list[Write]) -> None:
+    def _scatter(self, writes: list[Write], buffers: StepBuffers) -> None:
         header: list[int] = []
         data: list[int] = []
         first = 3 * len(writes)
         for target, values in writes:
             header += (target, first + len(data), len(values))
             data += values
-        scatter(self.arena, to_device(np.array(header + data, np.int32), self.arena.device), len(writes))
+        scatter(self.arena, buffers.send(header + data), len(writes))
 
 
 def _kind_of(sampling: RowSampling) -> int:

@@ -23,8 +23,10 @@ from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.chunks import ChunkAttention
 from inference.runner.kernels.linear import MAX_ROWS
+from inference.runner.kernels.sampling import BY_HOST
 from inference.runner.request_rows import RowSampling
 from inference.runner.sampler import draw, gather_logprobs, read_logprobs
+from inference.runner.step_buffers import StepBuffers, StepBuffersPool
 from inference.runner.step_model import StepModel
 from inference.step import DECODES, ScheduledRow, StepBounds, StepPlan, StepResult
 from inference.types import TokenLogprobs
@@ -40,24 +42,26 @@ HostLogprobs = tuple[torch.Tensor, torch.Tensor] | None
 
 @dataclass(frozen=True, slots=True)
 class CudaStepHandle:
-    """A launched step. tokens: a pinned host copy; at: where in it each drawn token is; logprobs: likewise, None where
-    not asked for."""
+    """A launched step. at: where among its results each drawn token is; logprobs: likewise, None where not asked for;
+    empty where nobody has."""
 
-    tokens: torch.Tensor
+    buffers: StepBuffers
+    pool: StepBuffersPool
     at: list[int]
     logprobs: list[HostLogprobs]
-    done: torch.cuda.Event
 
     @property
     def is_done(self) -> bool:
-        return self.done.query()
+        return self.buffers.is_done
 
     def wait(self) -> StepResult:
-        self.done.synchronize()
+        """Once only: its memory is the next step's then."""
+        tokens = self.buffers.wait()
+        self.pool.give_back(self.buffers)
         logprobs: list[TokenLogprobs | None] = [
             None if pair is None else read_logprobs(*pair) for pair in self.logprobs
         ]
-        return StepResult(tuple(self.tokens[self.at].tolist()), tuple(logprobs))
+        return StepResult(tuple([tokens[index] for index in self.at]), tuple(logprobs) or (None,) * len(self.at))
 
 
 class CudaRunner:
@@ -82,6 +86,7 @@ class CudaRunner:
         self.decodes = DecodeSteps(model, pool, self.rows, paged, self._masks, max_rows)
         self.prefills = PrefillSteps(model, pool, self.rows, paged, self._masks, max_rows)
         self._streams = (self.decodes.stream, self.prefills.stream)
+        self._buffers = StepBuffersPool(max(max_rows, self.prefills.most_draws), self._device)
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> CudaStepHandle:
@@ -94,9 +99,12 @@ class CudaRunner:
             runs = plan.rows[plan.num_decodes : plan.num_stepped]
             steps = self.decodes if plan.track == DECODES else self.prefills
             entries = self.decodes.entries_of(plan.rows) if plan.track == DECODES else None
-            self.rows.apply(plan, {row.row: row.start for row in runs}, entries)
+            buffers = self._buffers.take()
+            self.rows.apply(plan, {row.row: row.start for row in runs}, entries, buffers)
             done = steps.run(plan.rows)
-            return self._handle(done, self._draw_special(done, steps.draws))
+            logprobs = self._draw_special(done, steps.draws) if self.rows.any_of_kind(BY_HOST.value, plan.rows) else []
+            buffers.fetch(done.results)
+            return CudaStepHandle(buffers, self._buffers, [index for _, at in done.samples for index in at], logprobs)
 
     @property
     def attention_name(self) -> str:
@@ -190,12 +198,6 @@ class CudaRunner:
         done.results[index] = token
         ids, values = gather_logprobs(own, token, sampling)
         return None if ids is None or values is None else (_to_host(ids), _to_host(values))
-
-    def _handle(self, done: Pass, logprobs: list[HostLogprobs]) -> CudaStepHandle:
-        tokens = _to_host(done.results)
-        event = torch.cuda.Event()
-        event.record()
-        return CudaStepHandle(tokens, [index for _, at in done.samples for index in at], logprobs, event)
 
     def _copy_blocks(self, copies: tuple[tuple[int, int], ...]) -> None:
         if copies:

@@ -25,6 +25,7 @@ from inference.runner.kernels.chunks import Chunks
 from inference.runner.kernels.fetched_masks import DECODE_SPINS, PREFILL_SPINS
 from inference.runner.kernels.linear import MAX_ROWS
 from inference.runner.kernels.rows import DECODES_ONE, DRAWS, IS_LAST, TURN, gather_rows
+from inference.runner.kernels.sampling import FILTERED
 from inference.runner.step_model import StepModel
 from inference.step import ScheduledRow
 
@@ -80,7 +81,7 @@ class DecodeSteps:
         """Enqueue the pass on the current stream, which is this one's; its entries are there."""
         size = self._size
         self._graphs[size].replay()
-        if self._rows.any_filtered(rows):
+        if self._rows.any_of_kind(FILTERED.value, rows):
             self._draw_filtered(size)
         samples, end = [], 0
         for row in rows:
@@ -137,7 +138,7 @@ class PrefillSteps:
         self, model: StepModel, pool: KVPool, rows: CudaRows, paged: PagedAttention, masks: DeviceMasks, max_rows: int
     ) -> None:
         device = model.embedding.device
-        most = max(max_rows, _PACKED_ROWS)
+        self.most_draws = most = max(max_rows, _PACKED_ROWS)
         self.shapes = tuple(
             PackedShape(count, _PACKED_ROWS, lists_chunks=paged.wants_chunks) for count in _PACKED_TOKENS
         )
@@ -163,7 +164,7 @@ class PrefillSteps:
             self._load(inputs, chunks)
             captured.graph.replay()
         sampling = [row for row in chunks if row.samples]
-        if self._rows.any_filtered(sampling):
+        if self._rows.any_of_kind(FILTERED.value, sampling):
             self.draws.filtered(*self._drawn(inputs, logits))
         return Pass(logits, self._results, [(row, [index]) for index, row in enumerate(sampling)])
 

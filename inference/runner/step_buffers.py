@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import torch
 
 _LEAST_WORDS = 1024
+# As many steps as are on their way at once, as a rule: two of each track.
+_USUAL_STEPS = 4
 
 
 class StepBuffers:
@@ -54,7 +56,7 @@ class StepBuffersPool:
 
     def __init__(self, num_results: int, device: torch.device) -> None:
         self._num_results, self._device = num_results, device
-        self._free: list[StepBuffers] = []
+        self._free = [StepBuffers(num_results, device) for _ in range(_USUAL_STEPS)]
 
     def take(self) -> StepBuffers:
         return self._free.pop() if self._free else StepBuffers(self._num_results, self._device)

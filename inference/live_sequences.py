@@ -54,6 +54,11 @@ class LiveSequences:
         self.turns[turn_id] = choices
         self.waiting += choices
 
+    @property
+    def any_prefills(self) -> bool:
+        """Does any launched step prefill beside the decodes?"""
+        return self.tracks.of_prefills != DECODES and self.tracks.is_busy(self.tracks.of_prefills)
+
     def prefills(self, sequence: Sequence) -> bool:
         """Is it being prefilled beside the decodes?"""
         tracks = self.tracks

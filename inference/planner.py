@@ -33,11 +33,11 @@ class Planner:
 
     def _plan_decodes(self, draft: StepDraft, num_runs: int) -> None:
         decoding = [sequence for sequence in self._live.running if sequence.is_decoding]
-        own = [sequence for sequence in decoding if not self._live.prefills(sequence)]
+        behind = [sequence for sequence in decoding if self._live.prefills(sequence)] if self._live.any_prefills else []
+        own = [sequence for sequence in decoding if sequence not in behind] if behind else decoding
         self._plan_decodes_of(draft, own, num_runs)
-        if not draft.sequences:
+        if behind and not draft.sequences:
             # With nobody else to hold up, a step may as well wait for the prefill on the device.
-            behind = [sequence for sequence in decoding if self._live.prefills(sequence)]
             self._plan_decodes_of(draft, behind, num_runs)
 
     def _plan_decodes_of(self, draft: StepDraft, decoding: list[Sequence], num_runs: int) -> None:
@@ -57,7 +57,19 @@ class Planner:
             if sequence.num_in_flight and sequence.matcher is not None and sequence.is_drawn_by_host:
                 continue  # its mask may be late, and the host must know where its row stands
             if self._live.make_room(draft, sequence, sequence.num_planned + 1):
-                self._schedule(draft, sequence, 1)
+                self._schedule_decode(draft, sequence)
+
+    def _schedule_decode(self, draft: StepDraft, sequence: Sequence) -> None:
+        assert sequence.row is not None
+        if sequence.num_unwritten:
+            draft.token_writes += sequence.token_writes()
+        row = ScheduledRow(sequence.row, sequence.num_planned, 1, samples=True)
+        if sequence.is_rewound:
+            draft.add_run(row, sequence)
+            sequence.is_rewound = False
+        else:
+            draft.add_decode(row, sequence)
+        sequence.num_planned += 1
 
     def _verify(self, draft: StepDraft, sequence: Sequence, guess: tuple[int, ...]) -> bool:
         """Compute a guess behind the last known token, if there is room; the tokens after each are drawn."""
@@ -158,14 +170,13 @@ class Planner:
         return sequence.table.match_prefix(sequence.token_ids)
 
     def _schedule(self, draft: StepDraft, sequence: Sequence, count: int, *, enters: bool = False) -> None:
+        """A part of a prompt, or of a run."""
         assert sequence.row is not None
         row = ScheduledRow(sequence.row, sequence.num_planned, count, samples=sequence.num_to_compute == count)
         draft.token_writes += sequence.token_writes()
-        is_prefill = enters or not (sequence.is_decoding or self._has_run(sequence))
+        is_prefill = enters or not self._has_run(sequence)
         if is_prefill:
             draft.add_prefill(row, sequence)
-        elif sequence.is_decoding and not sequence.is_rewound:
-            draft.add_decode(row, sequence)
         else:
             draft.add_run(row, sequence)
         sequence.is_rewound = False

@@ -30,6 +30,10 @@ class Tracks:
     def any_launched(self) -> bool:
         return any(self._launched)
 
+    def is_busy(self, track: int) -> bool:
+        """Does a launched step of this track still run?"""
+        return bool(self._launched[track])
+
     def runs(self, sequence: Sequence, track: int) -> bool:
         """Does a launched step of this track compute something of the sequence?"""
         return sequence.last_steps[track] > self._num_finished(track)
@@ -41,9 +45,10 @@ class Tracks:
         self._must_follow[track] = False
         self._launched[track].append(sampling)
         self._num_launched[track] += 1
+        number, num_finished = self._num_launched[track], self._num_finished(other)
         for sequence in sequences:
-            follows = follows or self.runs(sequence, other)
-            sequence.last_steps[track] = self._num_launched[track]
+            follows = follows or sequence.last_steps[other] > num_finished
+            sequence.last_steps[track] = number
         return follows
 
     def finish(self, track: int) -> Sampling:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
-from gateway.errors import InternalError, InvalidRequest, from_inference
+from gateway.errors import InvalidRequest, from_inference
+from gateway.model_pieces import ModelPieces, ModelPrompt, Tokens
 from gateway.past_reasoning import PastReasoning
 from gateway.protocols.fields import named
 from gateway.schema_checks import partly_enforced
@@ -28,16 +29,14 @@ from gateway.types import (
     EngineStats,
     Prepared,
     SamplingParams,
-    TextPiece,
     TokenCount,
-    TokenLogprob,
     ToolUse,
     Turn,
 )
 from inference.errors import ContextLengthExceeded, InferenceError
 from inference.grammar.source import GrammarSource
-from inference.tokenizer import IncrementalDetokenizer, Tokenizer
-from inference.types import TokenChunk, TokenLogprobs, TurnRequest
+from inference.tokenizer import Tokenizer
+from inference.types import TurnRequest
 from stream_parser.dialect import Dialect
 
 log = logging.getLogger("headrace.model_backend")
@@ -49,16 +48,6 @@ _MAX_NAMED = 8
 # Stands where an answer was. Letters only: no template and no tokenizer changes them.
 _MARK = "HeadraceAnswerGoesHere"
 _MARK_ARGUMENTS = f'{{"mark": "{_MARK}"}}'
-
-
-class Tokens(Protocol):
-    """What `Engine.submit` returns; see inference.engine_client.TokenStream."""
-
-    async def __anext__(self) -> TokenChunk: ...
-
-    def cancel(self) -> None: ...
-
-    def cancel_choice(self, choice: int) -> None: ...
 
 
 class Engine(Protocol):
@@ -73,14 +62,6 @@ class Engine(Protocol):
     def submit(self, request: TurnRequest) -> Tokens: ...
 
     async def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ModelPrompt(Prepared):
-    """hidden_ids: tokens whose text is left out (special tokens, where the text is not parsed)."""
-
-    request: TurnRequest
-    hidden_ids: frozenset[int]
 
 
 class ModelBackend:
@@ -293,83 +274,6 @@ class ModelBackend:
         if size is not None and token_ids and max(token_ids) >= size:
             raise InvalidRequest("tokens", f"Token id {max(token_ids)} is not in the vocabulary of {size} tokens.")
         return self._tokenizer.decode(token_ids)
-
-
-class ModelPieces:
-    """The engine's chunks of one prompt as text."""
-
-    def __init__(self, prompt: ModelPrompt, tokens: Tokens, tokenizer: Tokenizer) -> None:
-        self._tokens = tokens
-        self._tokenizer = tokenizer
-        self._hidden_ids = prompt.hidden_ids
-        self._detokenizers = [tokenizer.detokenizer() for _ in range(prompt.n)]
-
-    async def taken(self, timeout_s: float) -> None:
-        """The engine has said so to `submit`."""
-
-    def __aiter__(self) -> ModelPieces:
-        return self
-
-    async def __anext__(self) -> TextPiece:
-        try:
-            chunk = await self._tokens.__anext__()
-        except InferenceError as error:
-            raise from_inference(error) from error
-        return self._piece(chunk)
-
-    def end_choice(self, choice: int) -> None:
-        self._tokens.cancel_choice(choice)
-
-    def close(self) -> None:
-        self._tokens.cancel()
-
-    def _piece(self, chunk: TokenChunk) -> TextPiece:
-        reason = chunk.finish_reason
-        if reason == "error":
-            # Only what a turn is held to fails it alone; the same request would fail again.
-            raise InvalidRequest(None, chunk.error or "This turn cannot be generated.", code="grammar_failed")
-        if reason == "cancelled":
-            raise InternalError("The engine cancelled this turn.")
-        token_ids, entries = chunk.token_ids, chunk.logprobs
-        if chunk.stop_token_id is not None and token_ids and token_ids[-1] == chunk.stop_token_id:
-            token_ids, entries = token_ids[:-1], entries[: len(token_ids) - 1]
-        if self._hidden_ids:
-            token_ids = tuple([token_id for token_id in token_ids if token_id not in self._hidden_ids])
-
-        detokenizer = self._detokenizers[chunk.choice]
-        logprobs: tuple[TokenLogprob, ...] = ()
-        if entries:
-            text, logprobs = self._with_logprobs(detokenizer, token_ids, entries)
-        else:
-            text = detokenizer.feed(token_ids)
-        if reason is not None:
-            text += detokenizer.flush()
-        return TextPiece(
-            choice=chunk.choice,
-            text=text,
-            token_ids=token_ids,
-            num_tokens=len(chunk.token_ids),
-            output_ids=chunk.token_ids,
-            logprobs=logprobs,
-            finish_reason=reason,
-            num_cached_tokens=chunk.num_cached_tokens,
-        )
-
-    def _with_logprobs(
-        self, detokenizer: IncrementalDetokenizer, visible_ids: Sequence[int], entries: Sequence[TokenLogprobs]
-    ) -> tuple[str, tuple[TokenLogprob, ...]]:
-        """Token by token, to learn how much text each gave. Tokens without visible text keep their entry."""
-        waiting = list(visible_ids)
-        texts: list[str] = []
-        found: list[TokenLogprob] = []
-        for entry in entries:
-            text = ""
-            if waiting and waiting[0] == entry.token_id:
-                text = detokenizer.feed([waiting.pop(0)])
-            texts.append(text)
-            top = tuple((self._tokenizer.decode([token_id]), logprob) for token_id, logprob in entry.top)
-            found.append(TokenLogprob(self._tokenizer.decode([entry.token_id]), entry.logprob, top, len(text)))
-        return "".join(texts), tuple(found)
 
 
 def _engine_params(params: SamplingParams) -> SamplingParams:

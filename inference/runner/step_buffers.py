@@ -23,7 +23,7 @@ class StepBuffers:
         self._reserve(_LEAST_WORDS)
 
     def send(self, words: Sequence[int]) -> torch.Tensor:
-        """A copy on the device, int32, enqueued on the current stream; as long as the step is on its way. Once a step."""
+        """A copy on the device, int32, enqueued on the current stream; good for this step. Once a step."""
         count = len(words)
         if count > len(self._sent):
             self._reserve(2 * count)

@@ -42,6 +42,9 @@ class Marked:
     def text(self, low: int, high: int) -> str:
         return f"{self.unit}{{{low},{high}}}{self.rest}"
 
+    def text_of_any_length(self) -> str:
+        return f"{self.unit}*{self.rest}"
+
     def plain_text(self, high: int) -> str:
         """Text that is no JSON and no other word of a type, and begins with no blank."""
         more = f"{self.unit}{{0,{high}}}{self.rest}"

@@ -54,20 +54,26 @@ class RawText:
     def expression(self, node: Text, tail: str, *, beside_others: bool) -> str | None:
         """`tail` ends the text; None: no text fits. beside_others: values of other types may stand in its place."""
         low, high = node.min_chars, node.max_chars
+        is_searched = bool(node.patterns or node.formats)
+        # Where others meet, the bound is one of them: of a counted unit that has come as often as it may, and of what
+        # the others would still take, the library does not see that they have nothing in common, and panics.
+        is_bounded_apart = node.is_bounded_by_schema or is_searched
         if beside_others:
             text = self._marked.plain_text(high)
         elif self._start is not None:
             text = self._marked.text_after(self._start, high)
+        elif is_bounded_apart:
+            text = self._marked.text_of_any_length()
         else:
-            text = self._marked.text(0 if node.is_bounded_by_schema else low, high)
+            text = self._marked.text(low, high)
         parts = [text]
-        if self._trims and (low or node.patterns or node.formats):
+        if self._trims and (low or is_searched):
             parts.append(_NO_EDGES)
-        if node.is_bounded_by_schema:
+        if is_bounded_apart:
             parts.append(f"(?s:.{{{low},{high}}})")
         parts += [f"(?s:{whole_pattern(pattern)})" for pattern in node.patterns]
         parts += [FORMATS[name] for name in node.formats]
-        if (node.patterns or node.formats) and text_set(*parts).is_empty:
+        if is_searched and text_set(*parts).is_empty:
             return None
         inner = "(" + " & ".join(map(regex, parts)) + ")" if len(parts) > 1 else regex(text)
         whole = ended(self._writer, inner, tail, may_be_empty=low == 0)

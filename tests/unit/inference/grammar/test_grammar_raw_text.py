@@ -7,9 +7,13 @@ import re
 
 import pytest
 
+from inference.grammar.build import build_grammar
+from inference.grammar.policy import CallPolicy, Tool
 from inference.grammar.raw_text import without
 from inference.grammar.special_tokens import special_tokens_of
 from inference.grammar.text_patterns import anchored_pattern, pattern_fault, whole_pattern
+from stream_parser import DIALECTS
+from tests.testkit.grammar_kit import SMALL_BOUNDS, SPECIAL_TOKENS, small_kit
 
 SETS = [
     ["</parameter>", "<parameter=", "</function>", "</tool_call>"],
@@ -120,3 +124,18 @@ def test_markers_are_special_tokens_and_those_in_angle_brackets() -> None:
         {"id": 3, "content": "[X]", "special": false}, {"id": 4, "content": "<open", "special": false}]}"""
     assert special_tokens_of(text) == {"<tool_call>": 1, "[INST]": 2}
     assert special_tokens_of("{}") == {}
+
+
+@pytest.mark.parametrize("pattern", ["^[a-z]+$", "a$", "[0-9]{3}$", "^[^<]*$", "^.{3,30}$"])
+def test_a_text_with_a_pattern_that_a_token_ends_may_be_as_long_as_its_bound(pattern: str) -> None:
+    """There the library used to break: it did not see that nothing more could come."""
+    value = {"type": "string", "pattern": pattern}
+    schema = {"type": "object", "properties": {"s": value}, "required": ["s"], "additionalProperties": False}
+    policy = CallPolicy("required", (Tool("run", schema, strict=True),))
+    source = build_grammar(
+        DIALECTS["kimi_k3"], policy, special_tokens=SPECIAL_TOKENS, bounds=SMALL_BOUNDS, max_reasoning_tokens=0
+    )
+    assert source is not None
+    for seed in range(3):
+        written = small_kit().random_walk(source, random.Random(seed))
+        assert 'argument key="s" type="string"<|sep|>' in written

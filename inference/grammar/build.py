@@ -111,6 +111,7 @@ class _Builder:
             ends_after_call=bool(triggers) and not self._policy.parallel,
             reasoning=self._reasoning(),
             not_enforced=tuple(self._not_enforced),
+            searches_text=self._writer.searches_text,
         )
         return self._with_special(source)
 

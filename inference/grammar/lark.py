@@ -16,12 +16,13 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LarkWriter:
-    """One grammar being written. `special_tokens` are the tokenizer's own, by text."""
+    """One grammar being written. special_tokens: the tokenizer's own, by text; searches_text: see GrammarSource."""
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
         self.special_tokens: Mapping[str, int] = dict(special_tokens or {})
         longest_first = sorted((token for token in self.special_tokens if token), key=len, reverse=True)
         self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
+        self.searches_text = False
         self._names: dict[tuple[str, str], str] = {}
         self._lines: list[str] = []
 

@@ -41,7 +41,7 @@ class Matcher:
     __slots__ = (
         "__weakref__", "_closing", "_compiled", "_end_token_ids", "_forced", "_grammar", "_has_triggers",
         "_is_stopped", "_is_thinking", "_num_left", "_num_thoughts", "_outside", "_reasoning", "_replica", "_room",
-        "_tail", "_vocabulary", "has_mask", "lexer_lock",
+        "_searches", "_tail", "_vocabulary", "has_mask", "lexer_lock",
     )  # fmt: skip
 
     def __init__(self, compiled: CompiledSource) -> None:
@@ -53,6 +53,7 @@ class Matcher:
         self._reasoning = source.reasoning
         self._outside = Outside.TEXT
         self._grammar: LLMatcher | None = None  # the library's matcher, where it is at work
+        self._searches = source.searches_text
         self._is_stopped = False  # no token but an end may follow in `_grammar`, or it has given up
         self._forced: tuple[int, ...] | None = None  # in `_grammar`; None if it has not been asked here
         self.has_mask = False  # the next token's has been made, and whoever made it is done with this
@@ -111,11 +112,11 @@ class Matcher:
 
     @property
     def mask_may_take_long(self) -> bool:
-        """Close to a text's bound the library must look at tokens one by one: a millisecond, not 50 us. And a lexer
-        that does so for another row is waited for."""
-        if self._forced or self._closing:
+        """Within a text that has a pattern, and close to a text's bound, the library must look at tokens one by one: a
+        millisecond or two, not 50 us. And a lexer that does so for another row is waited for."""
+        if self._grammar is None or self._forced or self._closing:
             return False
-        return 0 < self._num_left < _SLOW_TO_MASK or self.lexer_lock.locked()
+        return self._searches or 0 < self._num_left < _SLOW_TO_MASK or self.lexer_lock.locked()
 
     def mask(self, out: MaskRow) -> bool:
         """Write which tokens may come next, a bit each, lowest first. False: all may, and `out` is left alone.

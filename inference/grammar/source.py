@@ -38,7 +38,8 @@ class GrammarSource:
     lark: the grammar, "" if the text is free throughout. triggers: if any, the text is free, at no cost, until one of
     them; then `lark` holds for one call (or section of calls), after which the text is free again, or, with
     `ends_after_call`, over. special_tokens: the tokenizer's own, by text, that any of these texts contains.
-    not_enforced: keywords, as paths, that the grammar lets pass and that are to be validated afterwards.
+    not_enforced: keywords, as paths, that the grammar lets pass and that are to be validated afterwards. searches_text:
+    some text has a pattern or a format; masks within it take 0.2 to 2.5 ms at 152k tokens.
     """
 
     lark: str
@@ -47,6 +48,7 @@ class GrammarSource:
     reasoning: Reasoning | None = None
     special_tokens: tuple[tuple[str, int], ...] = ()
     not_enforced: tuple[str, ...] = ()
+    searches_text: bool = False
 
     def mentions(self, text: str) -> bool:
         """Does any text that this consists of contain `text`?"""

@@ -55,6 +55,7 @@ class RawText:
         """`tail` ends the text; None: no text fits. beside_others: values of other types may stand in its place."""
         low, high = node.min_chars, node.max_chars
         is_searched = bool(node.patterns or node.formats)
+        self._writer.searches_text |= is_searched
         # Where others meet, the bound is one of them: of a counted unit that has come as often as it may, and of what
         # the others would still take, the library does not see that they have nothing in common, and panics.
         is_bounded_apart = node.is_bounded_by_schema or is_searched

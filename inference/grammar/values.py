@@ -82,6 +82,7 @@ class ValueWriter:
     def _quoted_text(self, node: Text, quotes: Quotes) -> str | None:
         low, high, spelling = node.min_chars, node.max_chars, quotes.spelling
         whole = [*map(whole_pattern, node.patterns), *(FORMATS[name] for name in node.formats)]
+        self._writer.searches_text |= bool(whole)
         if not whole and not (quotes.rest and node.is_bounded_by_schema):
             return self._delimited(quotes, regex(f"{spelling.char}{{{low},{high}}}{quotes.rest}"), low == 0)
         parts = self._bounded_parts(node, whole, spelling)

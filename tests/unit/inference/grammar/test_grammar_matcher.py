@@ -119,6 +119,15 @@ def test_a_mask_is_thought_to_take_long_close_to_a_texts_bound_whatever_stands_b
     assert not matcher.mask_may_take_long
 
 
+@pytest.mark.parametrize("extra", [{"pattern": "a$"}, {"format": "date"}, {}])
+def test_masks_take_long_where_some_text_must_match_a_pattern(extra: dict[str, str]) -> None:
+    source = schema_source({"type": "array", "items": {"type": "string", **extra}})
+    assert source.searches_text == bool(extra)
+    matcher = compiler().matcher(source)
+    assert matcher.accept(tokens("[")[0])
+    assert matcher.mask_may_take_long == bool(extra)
+
+
 def test_a_source_travels_and_is_a_key() -> None:
     source = strict_source()
     copy = pickle.loads(pickle.dumps(source))

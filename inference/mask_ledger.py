@@ -7,8 +7,7 @@ before the mask of its tokens is known; when it comes to sampling, the runner lo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 # Beyond every position: what a holder that has left still samples is of no interest.
 _PAST_THE_END = 1 << 30
@@ -53,8 +52,7 @@ def one_by_one(jobs: Sequence[tuple[int, TokenMatcher]], words: Any) -> list[boo
     return [matcher.mask(words[row]) for row, matcher in jobs]
 
 
-@dataclass(frozen=True, slots=True)
-class MaskJob:
+class MaskJob(NamedTuple):
     """Fill in the mask of `row` from `matcher`, for the token at `position` of the row's holder; None: let everything
     through. Jobs of a row come in order: what is sampled for an earlier (holder, position) comes to nothing.
 

@@ -6,6 +6,7 @@ A plan carries only what changed: the runner keeps every live sequence's tokens,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from inference.types import SamplingParams, TokenLogprobs
 
@@ -88,8 +89,7 @@ class BlockWrite:
     block_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledRow:
+class ScheduledRow(NamedTuple):
     """The step computes tokens [start, start + num_tokens) of the row; with `samples` it draws the token after them.
 
     verifies: it draws the token after each of them, for all but the first are guesses.

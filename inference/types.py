@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from inference.grammar.source import GrammarSource
 
@@ -77,13 +77,14 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TokenChunk:
+class TokenChunk(NamedTuple):
     """New tokens of one choice of a turn, in order. The chunk with a finish_reason is that choice's last.
 
     token_ids holds every generated token, the end or stop token included (it counts as generated);
     stop_token_id names it when finish_reason is "stop". num_cached_tokens: prompt tokens found in the prefix cache,
     set on each choice's first chunk. error: with finish_reason "error", why the turn's grammar cannot go on.
+
+    A tuple, as one a row and step is made, sent and read: a third of what a dataclass takes.
     """
 
     turn_id: str

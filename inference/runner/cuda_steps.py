@@ -62,15 +62,13 @@ class DecodeSteps:
         self._scratch = model.scratch(max_rows, rows.block_table)
         self.draws = Draws(rows, masks, model.num_outputs, max_batch=max_rows, spins=DECODE_SPINS)
         self._results = torch.zeros(max_rows, dtype=torch.int32, device=device)
-        self._size = 0
         self._entries: Entries = ((), ())
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
     def entries_of(self, rows: Sequence[ScheduledRow]) -> Entries | None:
         """What the next pass is to find in CudaRows; None if it is there. Filled up to a captured size."""
         row_ids, turns = _entries(rows)
-        self._size = next(size for size in self._graphs if size >= len(row_ids))
-        num_spare = self._size - len(row_ids)
+        num_spare = next(size for size in self._graphs if size >= len(row_ids)) - len(row_ids)
         entries = ((*row_ids, *[self._rows.spare_row] * num_spare), (*turns, *[DECODES_ONE] * num_spare))
         if entries == self._entries:
             return None
@@ -79,7 +77,7 @@ class DecodeSteps:
 
     def run(self, rows: Sequence[ScheduledRow]) -> Pass:
         """Enqueue the pass on the current stream, which is this one's; its entries are there."""
-        size = self._size
+        size = len(self._entries[0])
         self._graphs[size].replay()
         if self._rows.any_of_kind(FILTERED.value, rows):
             self._draw_filtered(size)

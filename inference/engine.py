@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from inference.mask_ledger import MaskJob, TokenMatcher
@@ -120,5 +120,7 @@ class Engine:
             self._runner.post_masks(jobs)
 
     def stats(self) -> EngineStats:
-        num_masks, mask_s = self._runner.mask_counts
-        return replace(self._scheduler.stats(), num_masks=num_masks, mask_s=mask_s)
+        """A snapshot, the caller's own."""
+        stats = self._scheduler.stats()
+        stats.num_masks, stats.mask_s = self._runner.mask_counts
+        return stats

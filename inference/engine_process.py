@@ -6,7 +6,6 @@ closes, so it never outlives its gateway.
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import logging
 import os
@@ -103,7 +102,8 @@ def _serve(connection: socket.socket, engine: Engine, grammars: _Grammars) -> No
         except Exception:
             logger.exception("a step failed; the engine restarts")
             os._exit(1)
-        stats = dataclasses.replace(engine.stats(), last_step_s=time.perf_counter() - started)
+        stats = engine.stats()
+        stats.last_step_s = time.perf_counter() - started
         try:
             connection.sendall(channel.encode(channel.StepDone(tuple(chunks), stats)))
         except ConnectionError as error:

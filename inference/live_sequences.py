@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from inference.mask_ledger import MaskLedger
 from inference.new_sequence import SchedulerLimits
@@ -13,26 +12,11 @@ from inference.sequence import Sequence
 from inference.step import DECODES, BlockWrite
 from inference.step_draft import StepDraft
 from inference.tracks import Tracks
-
-
-@dataclass(slots=True)
-class Counts:
-    """See EngineStats."""
-
-    num_steps: int = 0
-    num_prompt_tokens: int = 0
-    num_cached_prompt_tokens: int = 0
-    num_generated_tokens: int = 0
-    num_preemptions: int = 0
-    num_forced_tokens: int = 0
-    num_guessed_tokens: int = 0
-    num_right_guesses: int = 0
-    num_late_masks: int = 0
-    num_redrawn_tokens: int = 0
+from inference.types import EngineStats
 
 
 class LiveSequences:
-    """running: those with a row, the oldest first."""
+    """running: those with a row, the oldest first. counts: of these, only what grows over the engine's life."""
 
     def __init__(self, pool: BlockPool, limits: SchedulerLimits) -> None:
         self.pool = pool
@@ -41,7 +25,7 @@ class LiveSequences:
         self.turns: dict[str, list[Sequence]] = {}
         self.tracks = Tracks(limits.bounds.prefills_apart)
         self.masks = MaskLedger(limits.max_rows)
-        self.counts = Counts()
+        self.counts = EngineStats()
         self._masks_may_be_late = limits.bounds.masks_may_be_late
         self._free_rows = list(range(limits.max_rows - 1, -1, -1))
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as AbstractSequence
-from dataclasses import fields
+from dataclasses import replace
 from secrets import randbits
 
-from inference.live_sequences import Counts, LiveSequences
+from inference.live_sequences import LiveSequences
 from inference.mask_ledger import MaskJob, TokenMatcher
 from inference.new_sequence import SchedulerLimits, new_sequence
 from inference.paged_kv.block_pool import BlockPool
@@ -22,8 +22,6 @@ from inference.planner import Planner
 from inference.sequence import AGAIN, Sequence
 from inference.step import DECODES, LATE, StepPlan, StepResult
 from inference.types import EngineStats, TokenChunk, TokenLogprobs, TurnRequest
-
-_COUNTED = tuple(field.name for field in fields(Counts))
 
 
 class Scheduler:
@@ -182,13 +180,14 @@ class Scheduler:
         return self._live.masks.take()
 
     def stats(self) -> EngineStats:
-        return EngineStats(
+        """A snapshot, the caller's own."""
+        return replace(
+            self._live.counts,
             num_running=len(self._live.running),
             num_waiting=len(self._live.waiting),
             num_blocks=self._pool.num_blocks,
             num_blocks_in_use=self._pool.num_in_use,
             num_blocks_cached=self._pool.num_cached,
-            **{name: getattr(self._live.counts, name) for name in _COUNTED},
         )
 
     def _finish_if_done(self, sequence: Sequence, token_id: int, error: str | None) -> None:

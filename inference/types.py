@@ -116,9 +116,9 @@ class EngineInfo:
     context_bound: ContextBound = "model"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EngineStats:
-    """A snapshot after a step. Counters grow over the engine's life; the rest is now.
+    """A snapshot after a step. Counters grow over the engine's life, in one of these; the rest is now.
 
     num_forced_tokens: generated tokens that were known without a pass of their own. num_guessed_tokens,
     num_right_guesses: guessed from a turn's history, and those that held. num_masks, mask_s: masks of

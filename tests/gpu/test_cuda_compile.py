@@ -52,4 +52,3 @@ def test_passes_launch_what_was_compiled_ahead(compiled):
     assert arena[[0, 5, 7]].tolist() == [41, 42, 43]
     expected = torch.nn.functional.silu(torch.ones(3, 64, device="cuda"))
     torch.testing.assert_close(seen[-1].float(), expected, rtol=1e-4, atol=1e-4)
-

@@ -14,19 +14,16 @@ from inference.runner.cuda_model import DeviceModel  # noqa: E402
 from inference.runner.model_parts import ModelParts, model_parts  # noqa: E402
 from inference.runner.rotary import settle_rotary  # noqa: E402
 from tests.testkit.device_rows import (  # noqa: E402
-    INTERPRETED,
     MAX_LEN,
     DeviceRows,
     random_prompts,
     tiny_model_for_pages,
     transformers_logits,
 )
+from tests.testkit.kernels import RUNS_KERNELS  # noqa: E402
 from tests.testkit.tiny_models import FUSED_ON_CUDA  # noqa: E402
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = RUNS_KERNELS
 # What no family of its own shows: biases under a residual multiplier, norms of heads that are padded, positions in no
 # layer at all, a head that shares the weights of scaled embeddings.
 MIXED = {

@@ -12,18 +12,15 @@ triton = pytest.importorskip("triton")
 
 from inference.runner.cuda_unfused import UnfusedModel  # noqa: E402
 from tests.testkit.device_rows import (  # noqa: E402
-    INTERPRETED,
     MAX_LEN,
     DeviceRows,
     random_prompts,
     tiny_model_for_pages,
     transformers_logits,
 )
+from tests.testkit.kernels import RUNS_KERNELS  # noqa: E402
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = RUNS_KERNELS
 FAMILIES = ("phi3", "phi3_partial_rotary", "gemma2", "gemma3", "granite", "olmo2", "smollm3", "stablelm", "cohere2")
 
 

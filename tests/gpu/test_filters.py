@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import random
 from dataclasses import dataclass
 
@@ -20,13 +19,9 @@ triton = pytest.importorskip("triton")
 from inference.runner.kernels.filters import Filters  # noqa: E402
 from inference.runner.kernels.rows import DRAWS, IS_LAST  # noqa: E402
 from inference.runner.sampler import restrict  # noqa: E402
+from tests.testkit.kernels import DEVICE, INTERPRETED, RUNS_KERNELS  # noqa: E402
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = RUNS_KERNELS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ Runs on CUDA. With TRITON_INTERPRET=1 what needs no FlashAttention 4 runs on the
 from __future__ import annotations
 
 import importlib.util
-import os
 import random
 from dataclasses import replace
 
@@ -29,6 +28,7 @@ from inference.runner.kernels.chunks import Chunks  # noqa: E402
 from inference.runner.kernels.heads import HeadShape, LayerAttention  # noqa: E402
 from inference.runner.model_parts import ModelParts, model_parts  # noqa: E402
 from inference.step import ScheduledRow  # noqa: E402
+from tests.testkit import kernels  # noqa: E402
 from tests.testkit.device_rows import (  # noqa: E402
     MAX_LEN,
     DeviceRows,
@@ -37,16 +37,12 @@ from tests.testkit.device_rows import (  # noqa: E402
     transformers_logits,
 )
 from tests.testkit.fake_flash import flash_attn_varlen_func  # noqa: E402
+from tests.testkit.kernels import DTYPE, INTERPRETED, RUNS_KERNELS  # noqa: E402
 from tests.testkit.local_engine import loaded, local_engine  # noqa: E402
 from tests.testkit.tiny_models import VOCAB, save_tiny_model  # noqa: E402
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
-DTYPE = torch.float16 if INTERPRETED else torch.bfloat16
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+DEVICE = torch.device(kernels.DEVICE)
+pytestmark = RUNS_KERNELS
 BLOCK, NUM_ROWS, BLOCKS_PER_ROW = 16, 5, 40
 SPARE_ROW = NUM_ROWS
 # (row, start, number of tokens)

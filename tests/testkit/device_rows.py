@@ -5,7 +5,6 @@ With TRITON_INTERPRET=1 all of it is on the CPU, in Triton's interpreter.
 
 from __future__ import annotations
 
-import os
 from itertools import accumulate
 
 import torch
@@ -20,10 +19,9 @@ from inference.runner.kernels.rows import DECODES_ONE, gather_rows
 from inference.runner.probe import probe
 from inference.runner.rotary import settle_rotary
 from inference.runner.step_model import StepModel
+from tests.testkit.kernels import DEVICE
 from tests.testkit.tiny_models import VOCAB, tiny_model
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
 BLOCK = 16
 MAX_LEN = 128
 LENGTHS = (71, 6, 34)

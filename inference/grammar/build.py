@@ -174,6 +174,7 @@ class _Builder:
                     raise GrammarError("structured_outputs.choice", "there is nothing to choose from.")
                 return choice(options, self._writer)
             case TextGrammar(text=text):
+                self._writer.may_spell(text)
                 return self._writer.rule(nested_grammar(text))
             case FreeText():
                 raise AssertionError("free text has no format")

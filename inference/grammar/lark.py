@@ -25,6 +25,11 @@ class LarkWriter:
         self.searches_text = False
         self._names: dict[tuple[str, str], str] = {}
         self._lines: list[str] = []
+        self._spelled: list[str] = []
+
+    def may_spell(self, text: str) -> None:
+        """Texts of the grammar may contain what stands in `text`, though no literal of it does as a whole."""
+        self._spelled.append(text)
 
     def rule(self, body: str, options: str = "") -> str:
         """The name of a rule with this body."""
@@ -54,7 +59,7 @@ class LarkWriter:
         text = "\n".join([f"start: {start}", *self._lines, ""])
         if _SURROGATE.search(text):
             raise GrammarError("", "a schema holds half a surrogate pair, which no text can.")
-        if self._special is None or self._special.search(text) is None:
+        if self._special is None or not any(map(self._special.search, [text, *self._spelled])):
             return text
         # A schema spells a special token. Forced text is tokenised, and that would force the token itself.
         return '%llguidance {"no_forcing": true}\n' + text

@@ -294,7 +294,8 @@ def test_an_answer_in_messages_stands_in_its_message() -> None:
         (Choice(()), "nothing to choose"),
         (Regex("(?=a)b"), "look-around"),
         (TextGrammar("start: ~/a/"), "operator ~"),
-        (TextGrammar('root ::= "a'), "neither Lark nor GBNF"),
+        (TextGrammar('root ::= "a'), "is no GBNF"),
+        (TextGrammar("yes or no"), "is neither Lark"),
         (TextGrammar("x" * 70_000), "longer"),
     ],
 )

@@ -14,6 +14,7 @@ from stream_parser.coercion import coerce
 from stream_parser.events import Outcome
 from stream_parser.json_value import JsonError, dump, parse
 from stream_parser.literals import read_literal
+from stream_parser.references import References
 from stream_parser.schema_check import SchemaChecker
 from stream_parser.schema_types import Schema, TypeSet
 from stream_parser.typing_rules import TypingRules, type_value
@@ -27,8 +28,9 @@ class ToolSchema:
     def __init__(self, name: str, parameters: object) -> None:
         self.name = name
         self._root: Schema = parameters if isinstance(parameters, Mapping) else {}
-        self.types = TypeSet(self._root, self._root)
-        self.checker = SchemaChecker(self._root)
+        references = References(self._root)
+        self.types = TypeSet(self._root, references)
+        self.checker = SchemaChecker(self._root, references)
 
     @cached_property
     def params(self) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ from decimal import Decimal
 
 from stream_parser import repair
 from stream_parser.json_value import Number, Value, type_name
+from stream_parser.references import References
 from stream_parser.safe_patterns import safe_search
-from stream_parser.schema_types import Schema, resolve_reference, schema_types
+from stream_parser.schema_types import Schema, schema_types
 
 # How far schemas are followed below each other, and how many are tried for one value: references may lead in circles,
 # alternatives multiply, and Python's own stack is short. What lies beyond is allowed.
@@ -24,8 +25,9 @@ _MAX_VISITS = 20_000
 class SchemaChecker:
     """Checks values against one root schema. `first_fault` gives the first reason code found, "" for none."""
 
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, references: References) -> None:
         self._root = root
+        self._references = references
         self._visits = 0
 
     def first_fault(self, value: Value) -> str:
@@ -93,7 +95,7 @@ class SchemaChecker:
 
     def _combined_faults(self, value: Value, schema: Schema, depth: int) -> Iterator[str]:
         if "$ref" in schema:
-            yield from self._faults(value, resolve_reference(schema["$ref"], self._root), depth + 1)
+            yield from self._faults(value, self._references.target(schema["$ref"]), depth + 1)
         for part in _listed(schema, "allOf"):
             yield from self._faults(value, part, depth + 1)
         for word in ("anyOf", "oneOf"):

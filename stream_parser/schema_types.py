@@ -6,10 +6,10 @@ nothing of values; `coercion`, `typing_rules` and `schema_check` do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
+
+from stream_parser.references import References
 
 Schema = Mapping[str, Any]
 # A schema as alternatives, each a conjunction of schemas without references or combinators.
@@ -41,11 +41,11 @@ _MAX_VISITS = 200
 class TypeSet:
     """The resolved type of one place in the arguments. `types` is never empty."""
 
-    __slots__ = ("_branches", "_items", "_properties", "_root", "types")
+    __slots__ = ("_branches", "_items", "_properties", "_references", "types")
 
-    def __init__(self, schema: object, root: object) -> None:
-        self._root = root
-        self._branches = _Resolver(root).alternatives(schema)
+    def __init__(self, schema: object, references: References) -> None:
+        self._references = references
+        self._branches = _Resolver(references).alternatives(schema)
         allowed = [_branch_types(branch) for branch in self._branches]
         self.types: frozenset[str] = frozenset().union(*allowed) or ALL_TYPES
         self._items: TypeSet | bool | None = False  # False: not resolved yet
@@ -97,7 +97,7 @@ class TypeSet:
     def _union(self, schemas: list[object]) -> TypeSet | None:
         if not schemas:
             return None
-        return TypeSet(schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, self._root)
+        return TypeSet(schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, self._references)
 
     def _parts(self) -> Iterator[Schema]:
         for branch in self._branches:
@@ -119,22 +119,6 @@ class TypeSet:
                 yield declared[0] if len(declared) == 1 else {"allOf": declared}
                 continue
             yield from (extra for part in branch if isinstance(extra := part.get("additionalProperties"), Mapping))
-
-
-def resolve_reference(reference: object, root: object) -> object:
-    """What a local reference (`#/$defs/name`) points to, None for any other."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return None
-    target = root
-    for step in reference[1:].split("/")[1:]:
-        key = unquote(step).replace("~1", "/").replace("~0", "~")
-        if isinstance(target, Mapping):
-            target = target.get(key)
-        elif isinstance(target, list) and re.fullmatch("[0-9]{1,6}", key) and int(key) < len(target):
-            target = target[int(key)]
-        else:
-            return None
-    return target
 
 
 def schema_types(schema: Schema) -> frozenset[str]:
@@ -181,8 +165,8 @@ def _numeric(types: frozenset[str]) -> bool:
 class _Resolver:
     """Brings schemas into disjunctive form. Visits at most `_MAX_VISITS` of them, whatever their references do."""
 
-    def __init__(self, root: object) -> None:
-        self._root = root
+    def __init__(self, references: References) -> None:
+        self._references = references
         self._visits = 0
 
     def alternatives(self, schema: object, seen: frozenset[str] = frozenset()) -> list[_Branch]:
@@ -200,7 +184,7 @@ class _Resolver:
     def _factors(self, schema: Schema, seen: frozenset[str]) -> Iterator[list[_Branch]]:
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference not in seen:
-            yield self.alternatives(resolve_reference(reference, self._root), seen | {reference})
+            yield self.alternatives(self._references.target(reference), seen | {reference})
         for part in _schemas(schema.get("allOf")):
             yield self.alternatives(part, seen)
         for word in ("anyOf", "oneOf"):

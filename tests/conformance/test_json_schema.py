@@ -16,9 +16,9 @@ from jsonschema import Draft202012Validator, FormatChecker
 from inference.grammar import keywords
 from inference.grammar.errors import GrammarError
 from inference.grammar.policy import Bounds
-from inference.grammar.references import subschemas
 from inference.grammar.source import GrammarSource
 from inference.grammar.validation import Fault, Validator
+from stream_parser.references import subschemas
 from tests.testkit.grammar_kit import schema_source, takes
 from tests.testkit.keyword_table import CASES, PAGE, page_with_table, verdicts
 

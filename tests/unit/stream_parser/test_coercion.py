@@ -3,11 +3,12 @@ import pytest
 from stream_parser.coercion import coerce, fit, read_word
 from stream_parser.json_value import parse
 from stream_parser.literals import read_literal
+from stream_parser.references import References
 from stream_parser.schema import TypeSet
 
 
 def typed(schema):
-    return TypeSet(schema, schema)
+    return TypeSet(schema, References(schema))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 
 from stream_parser import repair
 from stream_parser.python_args import PythonScanner
+from stream_parser.references import References
 from stream_parser.schema import TypeSet
 from tests.testkit.scanning import scan_all_ways
 
@@ -129,7 +130,7 @@ def test_a_stop_behind_the_value_is_left_to_its_owner():
     ],
 )
 def test_the_schema_settles_what_the_literal_leaves_open(schema, text, value):
-    result = scan_all_ways(lambda: PythonScanner(types=TypeSet(schema, schema)), text)
+    result = scan_all_ways(lambda: PythonScanner(types=TypeSet(schema, References(schema))), text)
     assert json.loads(result.text) == value
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from stream_parser.json_scanner import JsonScanner
+from stream_parser.references import References
 from stream_parser.repair import REASONS
 from stream_parser.schema import TypeSet
 from tests.testkit.scanning import scan_all_ways
@@ -25,7 +26,7 @@ SCHEMA = {
 
 @pytest.mark.parametrize(("reason", "before", "after"), EXAMPLES)
 def test_an_example_of_the_page_is_true(reason, before, after):
-    types = TypeSet(SCHEMA, SCHEMA) if reason == "coerced_type" else None
+    types = TypeSet(SCHEMA, References(SCHEMA)) if reason == "coerced_type" else None
     result = scan_all_ways(lambda: JsonScanner(types=types), before)
     assert result.text == after
     assert reason in result.reasons

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from stream_parser import repair
 from stream_parser.json_value import parse
+from stream_parser.references import References
 from stream_parser.schema_check import SchemaChecker
 
 
 def fault(schema, text):
-    return SchemaChecker(schema).first_fault(parse(text))
+    return SchemaChecker(schema, References(schema)).first_fault(parse(text))
 
 
 @pytest.mark.parametrize(

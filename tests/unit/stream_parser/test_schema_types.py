@@ -1,10 +1,11 @@
 import pytest
 
-from stream_parser.schema_types import ALL_TYPES, TypeSet, resolve_reference
+from stream_parser.references import References
+from stream_parser.schema_types import ALL_TYPES, TypeSet
 
 
 def types(schema, root=None):
-    return TypeSet(schema, schema if root is None else root)
+    return TypeSet(schema, References(schema if root is None else root))
 
 
 @pytest.mark.parametrize(
@@ -65,24 +66,6 @@ def test_references_are_followed_also_into_themselves():
     assert head.property("next").types == {"object", "null"}
     assert head.property("next").property("next").property("value").types == {"integer"}
     assert types({"$ref": "#/$defs/self"}, ROOT).is_unknown
-
-
-@pytest.mark.parametrize(
-    ("reference", "expected"),
-    [
-        ("#/$defs/a~1b%20c", {"type": "boolean"}),
-        ("#/$defs/list/0", {"type": "string"}),
-        ("#/$defs/list/7", None),
-        ("#/$defs/list/x", None),
-        ("#/$defs/none", None),
-        ("#/$defs/none/more", None),
-        ("https://example.org/schema", None),
-        (7, None),
-    ],
-)
-def test_only_local_references_lead_somewhere(reference, expected):
-    assert resolve_reference(reference, ROOT) == expected
-    assert resolve_reference("#", ROOT) is ROOT
 
 
 def test_a_schema_that_multiplies_itself_is_resolved_in_bounded_time():

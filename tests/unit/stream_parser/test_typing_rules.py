@@ -3,11 +3,12 @@ import json
 import pytest
 
 from stream_parser.literals import read_literal
+from stream_parser.references import References
 from stream_parser.schema import TypeSet, type_value
 
 
 def typed(schema):
-    return None if schema is None else TypeSet(schema, schema)
+    return None if schema is None else TypeSet(schema, References(schema))
 
 
 STRING, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}

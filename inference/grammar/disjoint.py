@@ -2,48 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from inference.grammar import keywords
 from inference.grammar.validation import canonical
-from stream_parser.schema_types import ALL_TYPES
+from stream_parser.schema_types import ALL_TYPES, schema_types
 
 _MAX_OPTIONS_COMPARED = 48
+_MAX_PARTS = 64
+_MAX_DEPTH = 8
+# Where a reference leads; None for nowhere.
+Follow: TypeAlias = Callable[[object], object]
 
 
-def are_disjoint(options: Sequence[object]) -> bool:
-    """Is it certain that no value fits two of them?"""
+def are_disjoint(options: Sequence[object], follow: Follow, tag: str | None = None) -> bool:
+    """Is it certain that no value fits two of them? tag: what all that declare such a member are taken to require."""
     if len(options) > _MAX_OPTIONS_COMPARED:
         return False
-    return all(_exclude(left, right) for i, left in enumerate(options) for right in options[:i])
+    facets = [_Facets(option, follow, tag) for option in options]
+    return all(left.exclude(right) for i, left in enumerate(facets) for right in facets[:i])
 
 
-def _exclude(left: object, right: object) -> bool:
-    if left is False or right is False:
-        return True
-    if not isinstance(left, Mapping) or not isinstance(right, Mapping):
-        return False
-    mine, theirs = (keywords.types(s, "") if "type" in s else ALL_TYPES for s in (left, right))
-    if not mine & theirs:
-        return True
-    values = [_values(left), _values(right)]
-    if values[0] is not None and values[1] is not None:
-        return not values[0] & values[1]
-    both = set(left.get("required") or ()) & set(right.get("required") or ())
-    if mine == theirs == {"object"}:
-        pairs = [(_property(left, key), _property(right, key)) for key in both]
-        return any(_exclude(a, b) for a, b in pairs if a is not None and b is not None)
-    return False
+def declares(schema: object, key: str, follow: Follow) -> bool:
+    """Does it, or what it refers to, say something of a member of that name?"""
+    return bool(_Facets(schema, follow).property(key))
 
 
-def _values(schema: Mapping[str, Any]) -> set[object] | None:
+class _Facets:
+    """What a schema says, together with what it refers to and all that `allOf` adds: each holds for every value."""
+
+    def __init__(self, schema: object, follow: Follow, tag: str | None = None, depth: int = 0) -> None:
+        self._follow = follow
+        self._depth = depth
+        parts = list(_parts(schema, follow))
+        self._parts = [part for part in parts if isinstance(part, Mapping)]
+        self._is_false = False in parts
+        self.types = ALL_TYPES
+        self.values: set[object] | None = None
+        self.required: set[str] = set()
+        for part in self._parts:
+            self._take(part)
+        if tag is not None and self.property(tag):
+            self.required.add(tag)
+
+    def property(self, key: str) -> list[object]:
+        named = [part["properties"] for part in self._parts if isinstance(part.get("properties"), Mapping)]
+        return [properties[key] for properties in named if key in properties]
+
+    def exclude(self, other: _Facets) -> bool:
+        if self._is_false or other._is_false or not self.types & other.types:
+            return True
+        if self.values is not None and other.values is not None:
+            return not self.values & other.values
+        if not self.types == other.types == {"object"} or self._depth > _MAX_DEPTH:
+            return False
+        return any(self._member(key).exclude(other._member(key)) for key in self.required & other.required)
+
+    def _member(self, key: str) -> _Facets:
+        return _Facets({"allOf": self.property(key)}, self._follow, None, self._depth + 1)
+
+    def _take(self, part: Mapping[str, Any]) -> None:
+        types = keywords.types(part, "") if "type" in part else ALL_TYPES
+        listed = _values(part)
+        if listed is not None:
+            types &= _types_of(part)
+            found = set(map(canonical, listed))
+            self.values = found if self.values is None else self.values & found
+        self.types &= types
+        self.required |= set(keywords.names(part, "required", ""))
+
+
+def _parts(schema: object, follow: Follow) -> Iterator[object]:
+    waiting, num_found = [schema], 0
+    while waiting and num_found < _MAX_PARTS:
+        found = waiting.pop()
+        num_found += 1
+        yield found
+        if isinstance(found, Mapping):
+            waiting += [follow(found["$ref"])] if "$ref" in found else []
+            all_of = found.get("allOf")
+            waiting += all_of if isinstance(all_of, list) else []
+
+
+def _values(schema: Mapping[str, Any]) -> list[object] | None:
     listed = [schema["const"]] if "const" in schema else schema.get("enum")
     if not isinstance(listed, list):
         return None
-    return set(map(canonical, [*listed, None] if schema.get("nullable") is True else listed))
+    return [*listed, None] if schema.get("nullable") is True else listed
 
 
-def _property(schema: Mapping[str, Any], key: object) -> object:
-    properties = schema.get("properties")
-    return properties.get(key) if isinstance(properties, Mapping) else None
+def _types_of(schema: Mapping[str, Any]) -> frozenset[str]:
+    found = schema_types({key: schema[key] for key in ("enum", "const", "nullable") if key in schema})
+    return found | {"integer"} if "number" in found else found

@@ -177,6 +177,13 @@ def names(schema: Mapping[str, Any], key: str, path: str) -> list[str]:
     return value
 
 
+def tag(schema: Schema) -> str | None:
+    """The member that tells a value's option: OpenAPI's `discriminator`, which pydantic writes and then insists on."""
+    discriminator = schema.get("discriminator")
+    name = discriminator.get("propertyName") if isinstance(discriminator, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
 def types(schema: Mapping[str, Any], path: str) -> frozenset[str]:
     """The types that one schema allows by itself, "integer" wherever "number" is."""
     named = schema.get("type")

@@ -17,9 +17,13 @@ class References:
         self._recursive: dict[str, bool] = {}
         self._num_parts = 0
 
+    def found(self, reference: object) -> object:
+        """What a reference names, whatever that is; None for nothing."""
+        return self._local.target(reference)
+
     def target(self, reference: object, path: str) -> Mapping[str, object] | bool:
         """What a reference names. Raises UnsupportedKeyword for one that leads outside or nowhere."""
-        found = self._local.target(reference)
+        found = self.found(reference)
         if isinstance(found, Mapping | bool):
             return found
         if isinstance(reference, str) and reference.startswith("#"):

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from inference.grammar import keywords
 from inference.grammar.array_schema import merge_arrays
 from inference.grammar.conjunctions import merge_numbers, merge_texts
-from inference.grammar.disjoint import are_disjoint
+from inference.grammar.disjoint import are_disjoint, declares
 from inference.grammar.errors import GrammarError, GrammarTooComplex, UnsatisfiableSchema, UnsupportedKeyword
 from inference.grammar.negation import contrary_of
 from inference.grammar.nodes import NULL, TRUTHS, Impossible, Items, Literals, Node, OneOf
@@ -135,13 +135,25 @@ class SchemaReader:
         self, schema: Mapping[str, Any], word: str, place: Place, seen: frozenset[str], alone: bool
     ) -> _Alternatives:
         options = keywords.schemas(schema, word, place.path)
-        read = [self._alternatives(Place(option, at, place.level), seen, alone) for option, at in options]
-        if word == "oneOf" and not are_disjoint([option for option, _ in options]):
-            self.not_enforced[f"{place.path}.oneOf"] = None
+        tag = keywords.tag(schema)
+        if word == "oneOf":
+            own = {key: schema[key] for key in ("type", "nullable") if key in schema}
+            beside = [{"allOf": [own, option]} if own else option for option, _ in options]
+            if not are_disjoint(beside, self._references.found, tag):
+                self.not_enforced[f"{place.path}.oneOf"] = None
+        read = [self._option(Place(option, at, place.level), tag, seen, alone) for option, at in options]
         found = [branch for branches in read if not isinstance(branches, Impossible) for branch in branches]
         if found:
             return found
         return Impossible(place.path, word, "has no option that a value could fit" if read else "lists no option")
+
+    def _option(self, place: Place, tag: str | None, seen: frozenset[str], alone: bool) -> _Alternatives:
+        """With its tag, if it has one: who reads the value goes by that."""
+        branches = self._alternatives(place, seen, alone)
+        if tag is None or isinstance(branches, Impossible) or not declares(place.schema, tag, self._references.found):
+            return branches
+        required = Part(self.made({"required": [tag]}), place.path, place.level)
+        return [(*branch, required) for branch in branches]
 
     def _excluding(self, excluded: object, place: Place, seen: frozenset[str]) -> _Alternatives:
         contrary = contrary_of(excluded, f"{place.path}.not")

@@ -91,6 +91,11 @@ def test_what_is_narrowed_says_why(case: dict[str, Any]) -> None:
         assert not takes(source, _spellings(entry["value"])[0]), entry
 
 
+@pytest.mark.parametrize("case", [case for _, case in READ if case.get("enforced")])
+def test_what_is_said_to_be_enforced_needs_no_check_afterwards(case: dict[str, Any]) -> None:
+    assert schema_source(case["schema"]).not_enforced == ()
+
+
 @pytest.mark.parametrize("case", [case for _, case in REFUSED], ids=[name for name, _ in REFUSED])
 def test_what_cannot_be_constrained_is_refused_by_its_keyword(case: dict[str, Any]) -> None:
     with pytest.raises(GrammarError) as caught:

@@ -142,3 +142,8 @@ def test_a_pattern_that_only_a_marker_fits_is_refused_where_it_must_be_written(n
     with pytest.raises(GrammarError, match="the value of a required member that cannot be written"):
         source_for(DIALECTS[name], (Tool("f", {**schema, "required": ["a"]}),))
     compiler().check(source_for(DIALECTS[name], (Tool("f", schema),)))
+
+
+def test_options_that_require_as_draft_3_did_are_read() -> None:
+    option = {"type": "object", "properties": {"a": {"const": 1, "required": True}}, "required": True}
+    assert takes(schema_source({"oneOf": [option, option]}), "{}")

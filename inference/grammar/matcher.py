@@ -39,9 +39,9 @@ class Matcher:
     """
 
     __slots__ = (
-        "__weakref__", "_closing", "_compiled", "_end_token_ids", "_forced", "_grammar", "_has_triggers",
+        "__weakref__", "_closing", "_compiled", "_end_token_ids", "_forced", "_grammar", "_has_mask", "_has_triggers",
         "_is_stopped", "_is_thinking", "_num_left", "_num_thoughts", "_outside", "_reasoning", "_replica", "_room",
-        "_searches", "_tail", "_vocabulary", "has_mask", "lexer_lock",
+        "_searches", "_seeing", "_tail", "_unseen", "_vocabulary", "lexer_lock",
     )  # fmt: skip
 
     def __init__(self, compiled: CompiledSource) -> None:
@@ -56,7 +56,9 @@ class Matcher:
         self._searches = source.searches_text
         self._is_stopped = False  # no token but an end may follow in `_grammar`, or it has given up
         self._forced: tuple[int, ...] | None = None  # in `_grammar`; None if it has not been asked here
-        self.has_mask = False  # the next token's has been made, and whoever made it is done with this
+        self._has_mask = False  # the next token's has been made, and whoever made it is done with this
+        self._unseen: MaskRow | None = None  # the next token's mask, which nobody has looked at
+        self._seeing = threading.Lock()
         self._tail = b"\n"  # the end of the text, as far as markers reach back
         self._is_thinking = source.reasoning is not None and source.reasoning.inside
         self._num_thoughts = 0  # tokens of reasoning
@@ -90,7 +92,9 @@ class Matcher:
 
     def accept(self, token_id: int) -> bool:
         """Go on by one token. False, and nothing changes, for one that may not come here."""
-        self.has_mask = False
+        if self._unseen is not None:
+            self._look_at_mask()  # a device may draw by it before its maker has
+        self._has_mask = False
         if self._closing and token_id != self._closing[0]:
             return False
         if self._grammar is not None:
@@ -138,7 +142,8 @@ class Matcher:
             _allow_only(out, self._end_token_ids)
         if grammar is not None:
             self.mask_came(out)
-        self.has_mask = True
+            self._look_at_mask()
+        self._has_mask = True
         return is_masked
 
     def masked_by(self) -> LLMatcher | None:
@@ -147,14 +152,32 @@ class Matcher:
         return None if self._closing or self._forced else self._grammar
 
     def mask_came(self, mask: MaskRow) -> None:
-        """The next mask is there, and it is the library's."""
-        self._room = self._vocabulary.room_for_text(mask)
-        self._num_left = self._room if self._room < self._vocabulary.most_room else 0
-        self._look_for_end()
-        self.has_mask = True
+        """The next mask is there, and it is the library's. It stays as it is until somebody has asked for `has_mask`,
+        or gone on: only then it is looked at, so that nobody waits for that who waits for the mask."""
+        self._unseen = mask
+
+    @property
+    def has_mask(self) -> bool:
+        """The next token's has been made, and whoever made it is done with this."""
+        if self._unseen is not None:
+            self._look_at_mask()
+        return self._has_mask
+
+    def _look_at_mask(self) -> None:
+        """Whoever comes first does, while others wait: behind this, nobody is at it any more."""
+        with self._seeing:
+            if self._unseen is None:
+                return
+            self._room = self._vocabulary.room_for_text(self._unseen)
+            self._num_left = self._room if self._room < self._vocabulary.most_room else 0
+            self._look_for_end()
+            self._has_mask = True
+            self._unseen = None  # last: from now on, nobody waits here
 
     def forced(self) -> tuple[int, ...]:
         """The tokens that must come next, as the tokenizer would write them; () where there is a choice."""
+        if self._unseen is not None:
+            self._look_at_mask()
         if self._closing:
             return self._closing
         if self._grammar is None or self._is_thinking or self.lets_most_through:
@@ -295,10 +318,10 @@ class Matcher:
 
 
 def _allow_only(out: MaskRow, token_ids: frozenset[int] | tuple[int, ...]) -> None:
-    out[:] = 0
-    words = out.view(np.uint32)
+    words = out.data.cast("B")  # for so little, numpy takes four times as long
+    words[:] = bytes(len(words))
     for token_id in token_ids:
-        words[token_id >> 5] |= np.uint32(1 << (token_id & 31))
+        words[token_id >> 3] |= 1 << (token_id & 7)
 
 
 def _ends_inside_character(text: bytes) -> bool:

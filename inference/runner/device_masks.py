@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from queue import SimpleQueue
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from inference.mask_ledger import MaskJob, MasksTogether, TokenMatcher, one_by_one
@@ -34,10 +33,10 @@ _NOTHING = 0  # no holder's
 class _Batch:
     """Masks that are computed together. is_running: held until they are there."""
 
-    __slots__ = ("is_running", "jobs")
+    __slots__ = ("is_running", "jobs", "matchers")
 
-    def __init__(self, jobs: Sequence[tuple[MaskJob, TokenMatcher]]) -> None:
-        self.jobs = jobs
+    def __init__(self, jobs: Sequence[MaskJob], matchers: Sequence[tuple[int, TokenMatcher]]) -> None:
+        self.jobs, self.matchers = jobs, matchers  # matchers: of the same jobs, each with its row
         self.is_running = threading.Lock()
         self.is_running.acquire()
 
@@ -59,11 +58,13 @@ class DeviceMasks:
         self.words, self.posted = words[:, :num_words], posted[:, 0]
         self.num_computed, self.seconds = 0, 0.0
         self.together: MasksTogether = one_by_one
-        self._words, self._posted = self.words.numpy(), self.posted.numpy()
+        # As plain memory: writing to it keeps the lock of the interpreter, which numpy would give away with each row.
+        self._words, self._posted = [row.data for row in self.words.numpy()], self.posted.numpy().data
         self._latest: list[MaskJob | None] = [None] * max_rows
-        self._locks = [threading.Lock() for _ in range(max_rows)]
+        self._lock = threading.Lock()  # of what the device reads, and of `_latest`
         self._computing: set[int] = set()  # matchers, by their ids
         self._batch_words = np.zeros((max_rows, num_words), np.int32)
+        self._batch_rows = [row.data for row in self._batch_words]
         self._batches: SimpleQueue[_Batch | None] = SimpleQueue()
         self._jobs: SimpleQueue[MaskJob | None] = SimpleQueue()
         num_threads = num_threads or num_mask_threads()
@@ -76,53 +77,56 @@ class DeviceMasks:
 
     def reset(self) -> None:
         """Holders are numbered anew; nothing may be running."""
-        self._posted[:] = 0
+        self.posted.zero_()
         self._latest = [None] * len(self._latest)
 
     def post(self, jobs: Sequence[MaskJob]) -> None:
         """Returns when the quick ones that are awaited are there, or soon. Of a row, the last job is the one that
         counts."""
         latest = {job.row: job for job in jobs}
-        for row, job in latest.items():
-            with self._locks[row]:
+        with self._lock:
+            for row, job in latest.items():
                 self._latest[row] = job
                 # A token that is drawn again was drawn without a mask: what let it through is good no more.
                 self._posted[row] = _word(job, is_open=True) if job.matcher is None else _NOTHING
-        quick: list[tuple[MaskJob, TokenMatcher]] = []
-        for job in latest.values():
-            # A turn that has left its row and come back may still have a mask on its way.
-            while id(job.matcher) in self._computing:
-                time.sleep(_WAIT_S)
-            if job.matcher is None:
+        quick: list[MaskJob] = []
+        matchers: list[tuple[int, TokenMatcher]] = []
+        for row, job in latest.items():
+            matcher = job.matcher
+            if matcher is None:
                 continue
-            self._computing.add(id(job.matcher))
-            if job.matcher.mask_may_take_long:
+            # A turn that has left its row and come back may still have a mask on its way.
+            while id(matcher) in self._computing:
+                time.sleep(_WAIT_S)
+            self._computing.add(id(matcher))
+            if matcher.mask_may_take_long:
                 self._jobs.put(job)
             else:
-                quick.append((job, job.matcher))
+                quick.append(job)
+                matchers.append((row, matcher))
         if quick:
-            batch = _Batch(quick)
+            batch = _Batch(quick, matchers)
             self._batches.put(batch)
-            if any(job.is_awaited for job, _ in quick):
+            if any(job.is_awaited for job in quick):
                 batch.is_running.acquire(timeout=_GIVE_WAY_S)
 
     def _work_on_batches(self) -> None:
         while (batch := self._batches.get()) is not None:
-            self._compute_quick(batch.jobs)
+            self._compute_quick(batch)
             batch.is_running.release()
 
-    def _compute_quick(self, quick: Sequence[tuple[MaskJob, TokenMatcher]]) -> None:
+    def _compute_quick(self, batch: _Batch) -> None:
         started = time.perf_counter()
         # Into words of the batch's own: by the time that they are done, a row may be another's.
-        words = self._batch_words
         try:
-            masked = self.together([(job.row, matcher) for job, matcher in quick], words)
+            masked = self.together(batch.matchers, self._batch_words)
         except Exception:
-            masked = _given_up(len(quick))
-        for (job, matcher), is_masked in zip(quick, masked, strict=True):
-            self._finish(job, words[job.row] if is_masked else None)
-            self._computing.discard(id(matcher))
-        self._count(len(quick), time.perf_counter() - started)
+            masked = _given_up(len(batch.jobs))
+        rows = self._batch_rows
+        self._finish(
+            (job, rows[job.row] if is_masked else None) for job, is_masked in zip(batch.jobs, masked, strict=True)
+        )
+        self._account([matcher for _, matcher in batch.matchers], started)
 
     def settle(self) -> None:
         """Returns when all masks that have been asked for are there."""
@@ -144,26 +148,31 @@ class DeviceMasks:
         assert job.matcher is not None
         started = time.perf_counter()
         # Not into the row's own words: by the time that it is done, the row may be another's.
-        words = np.empty_like(self._words[job.row])
+        words = np.empty_like(self._batch_words[0])
         try:
             is_masked = job.matcher.mask(words)
         except Exception:
             (is_masked,) = _given_up(1)
-        self._finish(job, words if is_masked else None)
-        self._computing.discard(id(job.matcher))
-        self._count(1, time.perf_counter() - started)
+        self._finish([(job, words.data if is_masked else None)])
+        self._account([job.matcher], started)
 
-    def _finish(self, job: MaskJob, words: npt.NDArray[np.int32] | None) -> None:
-        """The mask first, then the word for it: the device takes them in that order. None: everything may come."""
-        with self._locks[job.row]:
-            if self._latest[job.row] is job:
-                if words is not None:
-                    self._words[job.row] = words
-                self._posted[job.row] = _word(job, words is None)
+    def _finish(self, masks: Iterable[tuple[MaskJob, memoryview | None]]) -> None:
+        """What the device waits for: a mask first, then the word for it, in which order it takes them. None: everything
+        may come."""
+        with self._lock:
+            for job, words in masks:
+                if self._latest[job.row] is job:
+                    if words is not None:
+                        self._words[job.row][:] = words
+                    self._posted[job.row] = _word(job, words is None)
 
-    def _count(self, num_masks: int, seconds: float) -> None:
-        self.num_computed += num_masks
-        self.seconds += seconds
+    def _account(self, matchers: Sequence[TokenMatcher], started: float) -> None:
+        """What no device waits for. Then the matchers are the caller's again."""
+        self.num_computed += len(matchers)
+        self.seconds += time.perf_counter() - started
+        for matcher in matchers:
+            _ = matcher.has_mask  # who asks first looks at the mask: here, it costs the caller's thread nothing
+        self._computing.difference_update(map(id, matchers))
 
 
 def _given_up(count: int) -> list[bool]:

@@ -49,7 +49,7 @@ def test_masks_in_one_call_are_those_of_one_call_each_in_the_rows_that_are_asked
     assert threads.compute(list(zip(places, matchers, strict=True)), words) == is_masked
     assert set(is_masked) == {True, False}
     np.testing.assert_array_equal(words, expected)
-    told = [[m._room for m in some if isinstance(m, Matcher)] for some in (matchers, singles)]
+    told = [[m._room for m in some if isinstance(m, Matcher) and m.has_mask] for some in (matchers, singles)]
     assert told[0] == told[1], "each row's matcher has looked at its own mask"
     assert any(told[0])
 
@@ -58,6 +58,20 @@ def test_no_jobs_are_no_work() -> None:
     words = np.full((1, vocabulary().mask_words), 7, dtype=np.int32)
     assert MaskThreads(1).compute([], words) == []
     assert set(words.flatten()) == {7}
+
+
+def test_a_row_may_go_on_by_its_mask_before_anybody_has_looked_at_it() -> None:
+    threads, source = MaskThreads(1), schema_source({"type": "string", "maxLength": 8})
+    asked, going_on = compiler().matcher(source), compiler().matcher(source)
+    words = np.zeros((2, vocabulary().mask_words), dtype=np.int32)
+    for text in ('"', "ab", "c"):
+        threads.compute([(0, asked), (1, going_on)], words)
+        assert asked.has_mask
+        for matcher in (asked, going_on):
+            assert all(matcher.accept(token) for token in tokens(text))
+            assert not matcher.has_mask
+        assert (asked._room, asked._num_left) == (going_on._room, going_on._num_left)
+    assert going_on._num_left == 5
 
 
 @pytest.mark.parametrize("count", [1, 3])

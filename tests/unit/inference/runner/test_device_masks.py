@@ -111,3 +111,39 @@ def test_what_let_everything_through_is_withdrawn_before_the_mask_for_a_second_d
     matcher.gate.set()
     masks.settle()
     assert masks.posted.tolist() == [_word(8), 4 << 32 | 8 << 1 | 1, 0, 0]
+
+
+class Watching(RandomMatcher):
+    """Notes what had been posted whenever somebody asked whether its mask is there."""
+
+    def __init__(self, row: int, masks: DeviceMasks) -> None:
+        super().__init__(row, 50, 64)
+        self._masks = masks
+        self.seen: list[list[int]] = []
+
+    @property
+    def has_mask(self) -> bool:
+        self.seen.append(self._masks.posted.tolist())
+        return super().has_mask
+
+
+def test_all_rows_of_a_batch_are_posted_before_any_of_its_masks_is_looked_at(masks: DeviceMasks) -> None:
+    matchers = [Watching(row, masks) for row in range(4)]
+    masks.post([MaskJob(row, HOLDER, 0, matcher, is_awaited=True) for row, matcher in enumerate(matchers)])
+    masks.settle()
+    assert [matcher.seen for matcher in matchers] == [[[_word(0)] * 4]] * 4
+
+
+@pytest.mark.parametrize("may_take_long", [False, True])
+def test_a_mask_that_comes_when_its_row_is_anothers_leaves_the_row_alone(
+    masks: DeviceMasks, may_take_long: bool
+) -> None:
+    late, other = Gated(mask_may_take_long=may_take_long), _quick(1, is_awaited=False)
+    masks.post([MaskJob(0, HOLDER, 8, late), other])
+    masks.post([MaskJob(0, HOLDER + 1, 0, None)])
+    late.gate.set()
+    masks.settle()
+    assert masks.posted.tolist() == [HOLDER + 1 << 32 | 1, _word(0), 0, 0]
+    assert not masks.words[0].any()
+    assert masks.words[1].any()
+    assert masks.num_computed == 2

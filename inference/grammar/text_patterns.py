@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from llguidance import regex_to_lark
 
+from inference.grammar.char_classes import ATOM, rust_atom
+
 _ANY = "(?s:.*)"
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9\-]{0,20}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9\-]{0,20}[A-Za-z0-9])?){0,5}"
 _DATE = (
@@ -58,25 +60,28 @@ _UNSUPPORTED = (
     (re.compile(r"(?<!\\)(?:\\\\)*\\[bB]"), "word boundaries"),
 )
 _MAX_PATTERN = 4096
-_ANY_CHAR = r"[\s\S]"
-_NO_LINE_BREAK = r"[^\n]"  # U+2028 and its like beside a complement cost the lexer more than a mask may take
-_PARTS = re.compile(r"\\.|\[\^?(?:\\.|[^\]\\])*\]|\.", re.DOTALL)
-_SET_OPERATORS = re.compile(r"(?<!\\)(?:\[|([-&~|])(?=\1))")
+# A brace that repeats nothing is itself.
+_ATOM_OR_BRACE = re.compile(ATOM.pattern + r"|\{(?![0-9]*,?[0-9]*\})", re.DOTALL)
+# A class that begins with what ends it: Python reads on to the next bracket.
+_OPEN_CLASS = re.compile(r"\[\^?\]")
 
 
 def pattern_fault(pattern: str) -> str:
     """What in `pattern` no grammar can enforce, "" if nothing is known to."""
     if len(pattern) > _MAX_PATTERN:
         return f"is longer than {_MAX_PATTERN} characters"
-    without_classes = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", lambda m: m[0] if m[0][0] == "\\" else "[]", pattern)
+    without_classes = ATOM.sub(lambda found: found[0] if found[0][0] == "\\" else "x", pattern)
     for fault, name in _UNSUPPORTED:
         if fault.search(without_classes):
             return f"uses {name}, which a grammar cannot follow"
     if _inner_anchor(without_classes):
         return "has an anchor inside; ^ and $ may stand only at the ends of an alternative"
+    begun = [found[0] for found in ATOM.finditer(pattern) if _OPEN_CLASS.fullmatch(found[0])]
+    if begun and "]" in without_classes:
+        return f"begins a class with {begun[0]}, which readers take differently; \\] is the bracket itself"
     try:
-        # Python warns of such classes, since it may one day read them as Rust does.
-        re.compile(_PARTS.sub(_plain_class, pattern).replace("(?<", "(?P<"))
+        # Classes are read by rules of our own.
+        re.compile(without_classes.replace("(?<", "(?P<"))
     except re.error:
         # JavaScript knows \p{…} and \u{…}, Python does not; the lexer will say.
         return "" if re.search(r"\\[pPuc]", pattern) else "is no regular expression"
@@ -108,23 +113,8 @@ def _whole_alternative(pattern: str) -> str:
 
 
 def _rust(pattern: str) -> str:
-    """JavaScript's escapes in Rust's spelling; \\d and \\w are ASCII there."""
-    spelled = re.sub(r"\\u([0-9A-Fa-f]{4})", r"\\x{\1}", pattern)
-    spelled = re.sub(r"\\u\{([0-9A-Fa-f]+)\}", r"\\x{\1}", spelled)
-    spelled = re.sub(r"\\c([A-Za-z])", lambda m: rf"\x{ord(m[1].upper()) - 64:02x}", spelled)
-    return regex_to_lark(_PARTS.sub(_rust_part, spelled.replace("[^]", _ANY_CHAR)), use_ascii="dw").replace(r"\/", "/")
-
-
-def _rust_part(found: re.Match[str]) -> str:
-    return _NO_LINE_BREAK if found[0] == "." else _plain_class(found)
-
-
-def _plain_class(found: re.Match[str]) -> str:
-    """A class of characters alone: in Rust it may hold other classes, and be an intersection."""
-    text = found[0]
-    if not text.startswith("[") or text == _ANY_CHAR:
-        return text
-    return "[" + _SET_OPERATORS.sub(r"\\\g<0>", text[1:-1]) + "]"
+    spelled = _ATOM_OR_BRACE.sub(lambda found: r"\{" if found[0] == "{" else rust_atom(found[0]), pattern)
+    return regex_to_lark(spelled, use_ascii="").replace(r"\/", "/")
 
 
 def _alternatives(pattern: str) -> list[str]:

@@ -33,6 +33,7 @@ _PLAIN = Dialect(name="plain", families=(), syntax="")
 _CHECK_S = 5.0
 # What grammars call the place of an answer's schema.
 _SCHEMA_OF_FORMAT = "response_format.schema"
+_STRUCTURED = "structured_outputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ class TurnGrammars:
             # What shows only when all of it is compiled: the largest part is at fault, most likely.
             error.locate(turn.output_field if turn.output != FREE_TEXT else "tools")
             path = error.path.replace(_SCHEMA_OF_FORMAT, schema_path(turn.output_field), 1)
+            if error.path.startswith(_STRUCTURED):
+                path = turn.output_field  # it has older names too
             raise InvalidRequest(path, str(error).replace(error.path, path, 1)) from error
 
     def _build(

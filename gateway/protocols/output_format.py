@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import orjson
 
 from gateway.errors import InvalidRequest
-from gateway.protocols.fields import Fields, missing, wrong_type
+from gateway.protocols.fields import Fields, missing, named, wrong_type
 from gateway.types import FREE_TEXT, Choice, JsonObject, JsonSchema, OutputFormat, Regex, TextGrammar
 
 _Kind: TypeAlias = Literal["text", "json_object", "json_schema"]
@@ -33,7 +33,10 @@ def chat_format(fields: Fields) -> tuple[OutputFormat, str]:
         holder = given.object("json_schema")
         if holder is None:
             raise missing(given.path("json_schema"), "an object with name and schema")
-    return _one_of(fields, _format(given, holder, _OPENAI), fields.path("response_format"))
+    output = _format(given, holder, _OPENAI)
+    # The schema of "json_object" is beside the type.
+    inside = given is not None and holder is None and isinstance(output, JsonSchema)
+    return _one_of(fields, output, fields.path("response_format.schema" if inside else "response_format"))
 
 
 def responses_format(fields: Fields) -> tuple[OutputFormat, str]:
@@ -69,6 +72,11 @@ def structured_format(fields: Fields) -> tuple[OutputFormat, str]:
         raise InvalidRequest(found[1][0], f"{names} exclude each other: send one.")
     for path, holder, name, kind in found:
         return _STRUCTURED[kind](holder, name), path
+    unknown = [name for name, value in given.raw.items() if name not in _STRUCTURED and value is not None]
+    if unknown:
+        path = given.path(unknown[0])
+        names = ", ".join(map(repr, _STRUCTURED))
+        raise InvalidRequest(path, f"{named(path)} demands nothing: send one of {names} in {given.path('')[:-1]}.")
     return FREE_TEXT, fields.path("structured_outputs")
 
 
@@ -95,6 +103,9 @@ def _format(given: Fields | None, holder: Fields | None, allowed: tuple[_Kind, .
     if kind == "json_schema":
         assert holder is not None
         return JsonSchema(_schema(holder))
+    if kind == "json_object" and given.get("schema") is not None:
+        # As llama.cpp, Together and Fireworks have it: an object under a schema.
+        return JsonSchema(_schema(given))
     return JsonObject() if kind == "json_object" else FREE_TEXT
 
 

@@ -33,6 +33,7 @@ from inference.grammar.policy import (
 from inference.grammar.schema import SchemaReader
 from inference.grammar.source import GrammarSource, Reasoning, Trigger
 from inference.grammar.text_patterns import anchored_pattern
+from inference.grammar.text_sets import text_set
 from inference.grammar.user_grammars import nested_grammar
 from inference.grammar.values import ValueWriter
 from stream_parser.dialect import Dialect
@@ -167,8 +168,10 @@ class _Builder:
             case JsonSchema(schema=schema):
                 return self._json(schema, "response_format.schema")
             case Regex(pattern=pattern):
-                checked = checked_pattern(pattern, "structured_outputs", "regex")
-                return self._writer.terminal(regex(anchored_pattern(checked)))
+                whole = anchored_pattern(checked_pattern(pattern, "structured_outputs.regex", "regex"))
+                if text_set(whole).is_empty:
+                    raise GrammarError("structured_outputs.regex", f"{pattern!r:.80} fits no text at all.")
+                return self._writer.terminal(regex(whole))
             case Choice(options=options):
                 if not any(options):
                     raise GrammarError("structured_outputs.choice", "there is nothing to choose from.")

@@ -2,7 +2,13 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.fields import Fields
-from gateway.protocols.output_format import chat_format, messages_format, responses_format, structured_format
+from gateway.protocols.output_format import (
+    chat_format,
+    messages_format,
+    responses_format,
+    schema_path,
+    structured_format,
+)
 from gateway.types import FREE_TEXT, Choice, JsonObject, JsonSchema, Regex, TextGrammar
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -33,6 +39,14 @@ def test_what_is_left_out_is_text():
 def test_formats_without_a_schema(read):
     assert read({"type": "text"}) == FREE_TEXT
     assert read({"type": "json_object"}) == JsonObject()
+
+
+def test_an_object_may_have_a_schema_as_other_servers_have_it():
+    given = {"type": "json_object", "schema": SCHEMA}
+    assert chat_format(Fields({"response_format": given})) == (JsonSchema(SCHEMA), "response_format.schema")
+    assert responses_format(Fields({"text": {"format": given}})) == (JsonSchema(SCHEMA), "text.format")
+    assert chat({"type": "json_object", "schema": None}) == JsonObject()
+    assert schema_path("response_format.schema") == "response_format.schema"
 
 
 def test_a_schema_stands_where_each_api_has_it():
@@ -87,6 +101,10 @@ def test_its_older_names():
         ({"structured_outputs": {"regex": "a"}, "guided_json": {}}, "guided_json", "exclude"),
         ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag", "tool_choice"),
         ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex", "exclude"),
+        ({"response_format": {"type": "json_object", "schema": []}}, "response_format.schema", "an object"),
+        ({"structured_outputs": {"choices": ["a"]}}, "structured_outputs.choices", "'choice'"),
+        ({"structured_outputs": {"json": None, "whitespace_pattern": " "}}, "structured_outputs.whitespace_pattern",
+         "demands nothing"),
     ],
 )
 def test_what_is_wrong_with_a_structured_output_is_named(fields, param, words):

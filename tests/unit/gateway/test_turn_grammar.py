@@ -138,7 +138,10 @@ def test_a_model_that_reasons_may_do_so_before_a_call_that_must_come_but_leaves_
     [
         (chat(response_format={"type": "json_schema", "json_schema": {"schema": {"$ref": "http://a/b"}}}),
          "response_format.json_schema.schema", "may only lead into this schema"),
-        (chat(structured_outputs={"regex": "(a"}), "structured_outputs", "regex"),
+        (chat(structured_outputs={"regex": "(a"}), "structured_outputs.regex", "regex"),
+        (chat(guided_regex="(a"), "guided_regex", "regex"),
+        (chat(guided_grammar="root ::= a"), "guided_grammar", "no rule 'a'"),
+        (chat(response_format={"type": "json_object", "schema": {"type": "frob"}}), "response_format.schema", "frob"),
         (chat(tools=[_tool(parameters={"type": "object", "properties": {"a": {"pattern": "("}}})],
               tool_choice="required"), "tools[0].", "pattern"),
         (chat(tools=[_tool("ping"), _tool(parameters={"type": "object", "properties": {"a": {"type": "text!"}}})],

@@ -292,7 +292,8 @@ def test_an_answer_in_messages_stands_in_its_message() -> None:
     ("output", "message"),
     [
         (Choice(()), "nothing to choose"),
-        (Regex("(?=a)b"), "look-around"),
+        (Regex("(?=a)b"), "structured_outputs.regex.*look-around"),
+        (Regex(r"a[^\s\S]"), "structured_outputs.regex.*fits no text"),
         (TextGrammar("start: ~/a/"), "operator ~"),
         (TextGrammar('root ::= "a'), "is no GBNF"),
         (TextGrammar("yes or no"), "is neither Lark"),

@@ -24,7 +24,7 @@ from gateway.types import (
     UsageReport,
 )
 from stream_parser import StreamParser
-from stream_parser.events import Event, Finish, FinishReason, ToolCallEnd
+from stream_parser.events import ContentDelta, Event, Finish, FinishReason, ToolCallEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,7 @@ class _TextChoice(Choice):
         self._min_tokens = prepared.params.min_tokens
         self._stop = StopFilter(stop.strings, include=stop.include)
         self._stops_after_call = stop.after_call
+        self._calls_only = prepared.calls_only
         self._holds_nothing = not stop.strings and not stop.after_call and prepared.params.logprobs is None
         self._logprobs = _PendingLogprobs()
         self._parser: StreamParser | None = None
@@ -181,18 +182,22 @@ class _TextChoice(Choice):
         """A stop string ends the text where the client wanted it to, not where the model did: a call that it stands in
         is cut as by the limit, since what would complete it is nothing that the model wrote."""
         if self._stop.found is None:
-            return parser.finish(reason)
-        *events, _ = parser.finish("length")
+            return self._without_markers(parser.finish(reason))
+        *events, _ = self._without_markers(parser.finish("length"))
         has_calls = self._has_whole_call or _has_call(events)
         is_cut = any(isinstance(event, ToolCallEnd) and event.outcome == "truncated" for event in events)
         return [*events, Finish("tool_calls" if has_calls and not is_cut else "stop")]
+
+    def _without_markers(self, events: list[Event]) -> list[Event]:
+        """The parser gives back as text what might have become a marker: here it could have become nothing else."""
+        return [event for event in events if not (self._calls_only and isinstance(event, ContentDelta))]
 
     def cancel(self) -> list[TurnEvent | TurnText]:
         self.is_finished = True
         text = self._stop.flush()
         if self._parser is None:
             return [TurnText(self.index, text, "cancelled")]
-        events = [*self._parser.feed(text), *self._parser.finish("cancelled")]
+        events = self._without_markers([*self._parser.feed(text), *self._parser.finish("cancelled")])
         return self._items(events, self._logprobs.take((), len(text), "cancelled", None))
 
     def _items(self, events: list[Event], logprobs: tuple[TokenLogprob, ...]) -> list[TurnEvent | TurnText]:

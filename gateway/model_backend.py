@@ -137,6 +137,7 @@ class ModelBackend:
                 hidden_ids=frozenset(),
                 prompt_ids=tuple(token_ids),
                 partly_enforced=partly_enforced(turn, grammar),
+                calls_only=grammar is not None and turn.tool_choice not in ("auto", "none"),
             ),
         )
 

@@ -199,7 +199,8 @@ class Prepared:
     chunks: set where its pieces are an upstream's chunks. dialect None: the text is not parsed. prompt_tail: the end of
     the rendered prompt, from which the parser learns in which region the model starts. vocab: token ids of its markers,
     where pieces have ids. prompt_text: the prompt as text, for `echo`. prompt_ids: its tokens, for sessions.
-    partly_enforced: what is to be checked once it is whole.
+    partly_enforced: what is to be checked once it is whole. calls_only: it is held to calls, so that what looks like
+    text in the end is a marker that was cut.
     """
 
     turn_id: str
@@ -214,6 +215,7 @@ class Prepared:
     prompt_ids: tuple[int, ...] = field(default=(), kw_only=True)
     chunks: ChunkReading | None = field(default=None, kw_only=True)
     partly_enforced: PartlyEnforced | None = field(default=None, kw_only=True)
+    calls_only: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

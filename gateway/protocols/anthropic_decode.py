@@ -44,6 +44,10 @@ def decode_messages_request(body: Json) -> ChatTurn:
     choice = fields.object("tool_choice") or Fields({})
     stop = decode_stop(fields, "stop_sequences")
     output, output_field = messages_format(fields)
+    if conversation.prefill and output != FREE_TEXT:
+        # As Anthropic's API has it: the form would be that of the rest alone.
+        message = f"messages end with the assistant's own text, and {output_field} asks for a form: send one of the two."
+        raise InvalidRequest(output_field, message)
 
     return ChatTurn(
         model=fields.string("model"),
@@ -188,6 +192,9 @@ def _warnings(
         yield FORCED_CALL
     if output != FREE_TEXT:
         yield forced_format(output_field)
+    budget, room = _reasoning_budget(fields), fields.get("max_tokens")
+    if budget is not None and budget >= room > 0:
+        yield f"thinking.budget_tokens is not below max_tokens ({room}): the answer may be all reasoning"
     if hosted := sorted({kind for tool in fields.array("tools") or [] if (kind := _kind(Fields(tool))) != "custom"}):
         yield f"tools of type {', '.join(map(shown, hosted))} are left out: no tools run here"
     for name in ("mcp_servers", "container"):

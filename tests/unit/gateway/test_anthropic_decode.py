@@ -262,6 +262,13 @@ def test_thinking_reaches_the_template_under_the_names_that_templates_use(thinki
     assert decode(thinking=thinking).template_kwargs == variables
 
 
+@pytest.mark.parametrize(("max_tokens", "is_warned"), [(2048, True), (2049, False), (0, False)])
+def test_a_budget_that_leaves_no_room_for_the_answer_is_warned_of(max_tokens, is_warned):
+    turn = decode(thinking={"type": "enabled", "budget_tokens": 2048}, max_tokens=max_tokens)
+    assert any("budget_tokens" in warning for warning in turn.warnings) == is_warned
+    assert turn.max_reasoning_tokens == 2048
+
+
 def test_effort_and_the_clients_own_template_arguments():
     given = {"output_config": {"effort": "xhigh"}, "chat_template_kwargs": {"a": 1}}
     assert decode(**given).template_kwargs == {"reasoning_effort": "high", "a": 1}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from gateway.generation import Generation, StopStrings
@@ -45,6 +47,25 @@ def test_a_call_becomes_its_events_and_the_reason_tool_calls():
     found = message(items)
     assert (found.tool_calls[0].name, found.tool_calls[0].arguments) == ("weather", '{"city": "Oslo"}')
     assert found.finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("cut", range(1, len(CALL)))
+@pytest.mark.parametrize("reason", ["length", "cancelled"])
+def test_a_marker_that_is_cut_is_no_text_where_only_calls_may_come(cut, reason):
+    held = replace(prepared(tools=[weather_tool()]), calls_only=True)
+    generation = Generation(held, StopStrings())
+    if reason == "cancelled":
+        items = [*generation.feed(TextPiece(0, CALL[:cut])), *generation.cancel()]
+    else:
+        items = run(generation, [CALL[:cut]], "length")
+    assert message(items).content == ""
+    assert items[-1] == TurnEvent(0, Finish(reason))
+
+
+def test_a_stop_string_within_a_marker_leaves_no_text_where_only_calls_may_come():
+    held = replace(prepared(tools=[weather_tool()]), calls_only=True)
+    found = message(run(Generation(held, StopStrings(("_call",))), list(CALL)))
+    assert (found.content, found.finish_reason) == ("", "stop")
 
 
 def test_without_tools_call_markup_is_content():

@@ -6,6 +6,7 @@ from gateway.protocols.completions import decode_completion
 from gateway.protocols.openai_chat import decode_chat
 from gateway.types import TextPiece
 from inference.errors import ContextLengthExceeded, InvalidTurn, QueueFull
+from inference.grammar.source import GrammarSource
 from inference.types import SamplingParams, TokenChunk, TokenLogprobs
 from tests.testkit.gateway_kit import ByteTokenizer, FakeEngine, chat_body, model_backend, token_chunks, weather_tool
 
@@ -63,6 +64,27 @@ async def test_tool_choice_none_leaves_the_tools_out_of_prompt_and_parser():
     turn = decode_chat(chat_body(tools=[weather_tool()], tool_choice="none"))
     (prepared,) = await model_backend(FakeEngine(), tokenizer).prepare(turn, "t")
     assert (tokenizer.rendered[0][1], prepared.tools) == (None, ())
+
+
+class Held:
+    """Stands for `TurnGrammars`: each turn has a grammar."""
+
+    def is_needed(self, turn) -> bool:
+        return True
+
+    def of(self, turn, info, prompt_tail):
+        return GrammarSource("start: /x/")
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [("required", True), ({"type": "function", "function": {"name": "weather"}}, True), ("auto", False)],
+)
+async def test_a_turn_that_must_call_is_known_to_write_nothing_else(choice, expected):
+    turn = decode_chat(chat_body(tools=[weather_tool()], tool_choice=choice))
+    held = ModelBackend(ByteTokenizer(), FakeEngine(), "hermes", grammars=Held())
+    free = model_backend(FakeEngine())
+    assert [(await backend.prepare(turn, "t"))[0].calls_only for backend in (held, free)] == [expected, False]
 
 
 async def test_a_template_that_refuses_is_the_clients_error():

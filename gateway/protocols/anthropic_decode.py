@@ -46,7 +46,7 @@ def decode_messages_request(body: Json) -> ChatTurn:
     output, output_field = messages_format(fields)
     if conversation.prefill and output != FREE_TEXT:
         # As Anthropic's API has it: the form would be that of the rest alone.
-        message = f"messages end with the assistant's own text, and {output_field} asks for a form: send one of the two."
+        message = f"messages end with the assistant's own text, and {output_field} asks for a form: send one of them."
         raise InvalidRequest(output_field, message)
 
     return ChatTurn(

@@ -17,12 +17,17 @@ from inference.paged_kv.pool import KVPool
 from inference.runner.fusions import Recognised
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.chunks import Chunks
+from inference.runner.kernels.elementwise import add_normed, gated
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, store_heads
-from inference.runner.kernels.linear import MAX_ROWS, RowSquares, SmallLinear, add_normed, gated, interleave
+from inference.runner.kernels.linear import MAX_ROWS, RowSquares, SmallLinear, interleave
+from inference.runner.kernels.overlap import NO_OVERLAP, Overlap, may_overlap
 from inference.runner.kernels.rows import RowInputs
 from inference.runner.layer_parts import Affine, Norm, is_gelu
 from inference.runner.model_parts import ModelParts
 from inference.runner.rotary import rotation_table
+
+# With more rows, what starts early takes the running kernel's room rather than what it leaves: measured on an H200.
+_MOST_EARLY_ATTENTION, _MOST_EARLY_ADDITIONS = 16, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +79,11 @@ class DeviceLinear:
         )
 
     def __call__(
-        self, x: torch.Tensor, out: torch.Tensor, squares: RowSquares | None, *, residual: torch.Tensor | None = None
-    ) -> torch.Tensor:
+        self, x: torch.Tensor, out: torch.Tensor, squares: RowSquares | None, *, residual: torch.Tensor | None = None,
+        overlap: Overlap = NO_OVERLAP,
+    ) -> torch.Tensor:  # fmt: skip
         if x.shape[0] <= MAX_ROWS:
-            return self.small(x, out, squares=squares, residual=residual)
+            return self.small(x, out, squares=squares, residual=residual, overlap=overlap)
         y = self.many(x, residual=residual)
         return y if residual is not None else out.copy_(y)
 
@@ -104,9 +110,15 @@ class DeviceAddition:
             weight, bias = _times(weight, multiplier), None if bias is None else _times(bias, multiplier)
         self._linear = DeviceLinear((weight, bias))
 
-    def __call__(self, x: torch.Tensor, hidden: torch.Tensor, squares: RowSquares) -> None:
+    @property
+    def may_start_early(self) -> bool:
+        return self._norm is None and self._linear.small.tiling.groups > 1
+
+    def __call__(
+        self, x: torch.Tensor, hidden: torch.Tensor, squares: RowSquares, *, starts_early: bool = False
+    ) -> None:
         if self._norm is None:
-            self._linear(x, hidden, squares, residual=hidden)
+            self._linear(x, hidden, squares, residual=hidden, overlap=Overlap(starts_early=starts_early))
         else:
             y = self._linear(x, torch.empty_like(hidden), None)
             add_normed(y, self._norm.weight, self._norm.eps, hidden, squares if len(x) <= MAX_ROWS else None)
@@ -124,9 +136,7 @@ class DeviceLayer:
     cos_sin: [max_model_len, m] float32; turns: which of its columns are the layer's.
     """
 
-    def __init__(
-        self, seen: Recognised, pool: KVPool, shape: HeadShape, cos_sin: torch.Tensor, turns: slice
-    ) -> None:
+    def __init__(self, seen: Recognised, pool: KVPool, shape: HeadShape, cos_sin: torch.Tensor, turns: slice) -> None:
         parts, use = seen.parts, seen.use
         layout = use.layout(parts.head_dim, shape.head_dim)
         norms = (layout.norm(parts.query_norm), layout.norm(parts.key_norm))
@@ -147,22 +157,30 @@ class DeviceLayer:
         )
         self.down = DeviceAddition(parts.down, parts.mlp_out, parts.residual_multiplier)
         self._shape, self._turns, self._cos_sin = shape, turns, cos_sin[:, turns]
+        self._may_overlap = may_overlap(cos_sin.device)
 
     def decode(self, scratch: Scratch, batch: int, paged: PagedAttention) -> None:
         inputs, attended = scratch.inputs.first(batch), scratch.attended[:batch]
         hidden, squares = inputs.hidden, inputs.squares
+        is_small = self._may_overlap and batch <= _MOST_EARLY_ADDITIONS
+        out_early, down_early = (is_small and part.may_start_early for part in (self.out, self.down))
+        attends_early = False
         if self._joint_norms is not None:
             qkv = self.qkv(hidden, hidden.new_empty(batch, self._shape.qkv_width), squares)
             query = self._stored(qkv, inputs.slots, inputs.positions)
         elif batch <= MAX_ROWS:
+            attends_early = self._may_overlap and batch <= _MOST_EARLY_ATTENTION
             heads = HeadTargets(self._shape, self.attention, inputs.slots, inputs.rotations[:, self._turns])
-            query = self.qkv.small(hidden, scratch.query[:batch], squares=squares, heads=heads)
+            overlap = Overlap(lets_next_start=attends_early)
+            query = self.qkv.small(hidden, scratch.query[:batch], squares=squares, heads=heads, overlap=overlap)
         else:
             query = self._stored(self.qkv.many(hidden), inputs.slots, inputs.positions)
-        paged.decode(self.attention, query, inputs.positions, inputs.tables, attended)
-        self.out(attended, hidden, squares)
-        activated = self.gate_up(hidden, scratch.activated[:batch], squares)
-        self.down(activated, hidden, squares)
+        overlap = Overlap(starts_early=attends_early, lets_next_start=out_early)
+        paged.decode(self.attention, query, inputs.positions, inputs.tables, attended, overlap=overlap)
+        self.out(attended, hidden, squares, starts_early=out_early)
+        overlap = Overlap(lets_next_start=down_early)
+        activated = self.gate_up(hidden, scratch.activated[:batch], squares, overlap=overlap)
+        self.down(activated, hidden, squares, starts_early=down_early)
 
     def prefill(self, hidden: torch.Tensor, tokens: PackedTokens, paged: PagedAttention) -> None:
         qkv = self._stored(self.qkv.many(hidden), tokens.slots, tokens.positions)

@@ -79,8 +79,7 @@ def _profile(runner, batch: int, context: int, title: str) -> None:
     for row in range(batch):
         rows.block_table[row, :blocks] = torch.arange(row * blocks, (row + 1) * blocks, device="cuda")
     rows.lengths[:batch] = context
-    runner.decodes._row_ids[:batch] = torch.arange(batch, device="cuda")
-    runner.decodes._entries = ()
+    rows.entry_rows[:batch] = torch.arange(batch, device="cuda")
     torch.cuda.synchronize()
     with torch.cuda.stream(runner.decodes.stream):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -97,15 +96,15 @@ def _profile(runner, batch: int, context: int, title: str) -> None:
     ours = [event for event in trace.events() if "_kernel" in event.name]
     kernels = sorted((event.time_range.start, event.time_range.end) for event in ours)
     per_step = len(kernels) // 5
+    layers = (per_step - 4) // 5
     spent, gaps = defaultdict(float), 0.0
     for step in range(5):
         part = kernels[step * per_step : (step + 1) * per_step]
-        places = ["gather", *PLACES * ((per_step - 3) // 5), "head", "sample"]
+        places = ["gather", *PLACES * layers, "head", "fetch", "sample"]
         for index, (place, (begin, finish)) in enumerate(zip(places, part, strict=True)):
             spent[place] += (finish - begin) / 5
             if index:
                 gaps += (begin - part[index - 1][1]) / 5
-    layers = (per_step - 3) // 5
     print(f"{title}: {step_us:.0f} us a step, {per_step} kernels, gaps {gaps:.0f} us in all", flush=True)
     each = {place: us / (layers if place in PLACES else 1) for place, us in spent.items()}
     print("   ", "  ".join(f"{place} {us:.2f}" for place, us in each.items()))

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 from triton import knobs
 
 from inference.runner.compile_ahead import AheadCompiler
-from inference.runner.kernels.linear import gated
+from inference.runner.kernels.elementwise import gated
 from inference.runner.kernels.rows import scatter
 
 pytestmark = [

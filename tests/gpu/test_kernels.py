@@ -5,6 +5,7 @@ Runs on CUDA. With TRITON_INTERPRET=1 the same tests run on the CPU, slowly, in 
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -15,18 +16,10 @@ import torch.nn.functional as F
 triton = pytest.importorskip("triton")
 
 from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
-from inference.runner.kernels.attention import EXTRA_TILES, PagedAttention, tiles_of  # noqa: E402
+from inference.runner.kernels.attention import EXTRA_TILES, PagedAttention, choose_decode_tiling, tiles_of  # noqa: E402
+from inference.runner.kernels.elementwise import add_normed, gated  # noqa: E402
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, store_heads  # noqa: E402
-from inference.runner.kernels.linear import (  # noqa: E402
-    RowSquares,
-    SmallLinear,
-    Tiling,
-    add_normed,
-    choose_tiling,
-    fitting,
-    gated,
-    interleave,
-)
+from inference.runner.kernels.linear import RowSquares, SmallLinear, interleave  # noqa: E402
 from inference.runner.kernels.rows import (  # noqa: E402
     DECODES_ONE,
     DRAWS,
@@ -36,6 +29,7 @@ from inference.runner.kernels.rows import (  # noqa: E402
     gather_rows,
     scatter,
 )
+from inference.runner.kernels.tilings import Tiling, choose_tiling, fitting  # noqa: E402
 from tests.testkit.kernels import DEVICE, DTYPE, INTERPRETED, RUNS_KERNELS  # noqa: E402
 
 pytestmark = RUNS_KERNELS
@@ -52,10 +46,15 @@ def _random(*shape: int, scale: float = 1.0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("num_rows", [1, 3, 16, 17, 32])
-@pytest.mark.parametrize("split_k", [1, 4])
-@pytest.mark.parametrize("kind", ["plain", "norm_bias", "residual", "gated", "gelu"])
-def test_small_linear_equals_its_reference(num_rows, split_k, kind):
-    num_in, num_out = (512, 80) if kind == "residual" else (768, 96)
+@pytest.mark.parametrize(
+    ("kind", "tiling"),
+    [
+        *itertools.product(("plain", "norm_bias", "residual", "gated", "gelu"), (Tiling(32, 64, 1), Tiling(32, 64, 4))),
+        *itertools.product(("plain", "bias", "residual"), (Tiling(8, 64, 1, groups=4), Tiling(16, 128, 1, groups=2))),
+    ],
+)
+def test_small_linear_equals_its_reference(num_rows, kind, tiling):
+    num_in, num_out = (512, 84) if kind == "residual" else (768, 96)
     weight = _random(num_out, num_in, scale=num_in**-0.5)
     options = {}
     is_gated = kind in ("gated", "gelu")
@@ -63,9 +62,9 @@ def test_small_linear_equals_its_reference(num_rows, split_k, kind):
         options["eps"] = 1e-5
     if is_gated:
         options["norm_weight"] = _random(num_in) + 1
-    if kind == "norm_bias":
+    if kind.endswith("bias"):
         options["bias"] = _random(num_out)
-    linear = SmallLinear(weight, gated=is_gated, gelu=kind == "gelu", tiling=Tiling(32, 64, split_k), **options)
+    linear = SmallLinear(weight, gated=is_gated, gelu=kind == "gelu", tiling=tiling, **options)
     x = _random(num_rows, num_in, scale=3.0)
     out = torch.full((num_rows + 1, linear.num_results), float("nan"), dtype=DTYPE, device=DEVICE)
     squares = RowSquares.on(torch.device(DEVICE))
@@ -90,13 +89,19 @@ def test_small_linear_equals_its_reference(num_rows, split_k, kind):
     assert out[num_rows:].isnan().all(), "nothing is written past the rows"
 
 
-@pytest.mark.parametrize("kind", ["norm", "gated", "residual", "heads"])
-@pytest.mark.parametrize("split_k", [1, 4])
-def test_small_linear_gives_a_row_the_same_bits_alone_and_in_a_batch(kind, split_k):
+@pytest.mark.parametrize(
+    ("kind", "tiling"),
+    [
+        *itertools.product(("norm", "gated", "residual", "heads"), (Tiling(64, 64, 1), Tiling(64, 64, 4))),
+        ("residual", Tiling(8, 128, 1, groups=4)),
+        ("residual", Tiling(16, 128, 1, groups=4)),
+    ],
+)
+def test_small_linear_gives_a_row_the_same_bits_alone_and_in_a_batch(kind, tiling):
     shape = HeadShape(2, 1, 64)
     weight = _random(shape.qkv_width, 512)
     eps = None if kind == "residual" else 1e-6
-    linear = SmallLinear(weight, eps=eps, gated=kind == "gated", tiling=Tiling(64, 64, split_k))
+    linear = SmallLinear(weight, eps=eps, gated=kind == "gated", tiling=tiling)
     x, residual = _random(32, 512), _random(32, linear.num_results)
     parts = torch.rand(5, 32, device=DEVICE) * 100
     layer = _empty_layer(shape, num_blocks=2, has_norm=True)
@@ -340,6 +345,27 @@ def test_decode_attention_gives_a_row_the_same_bits_alone_and_in_a_batch():
     for row, length in enumerate(lengths):
         if length:  # a row without tokens reads what the pool is poisoned with
             assert torch.equal(run([row])[0], together[row])
+
+
+@pytest.mark.parametrize("window", [None, 300 if not INTERPRETED else 100])
+def test_decode_attention_by_chunks_gives_the_bits_that_it_gives_by_splits(window):
+    shape = HeadShape(4, 2, 64)
+    lengths = [650, 17, 64, 512, 513] if not INTERPRETED else [150, 3]
+    tile = 64 if not INTERPRETED else 16  # more splits than one chunk has
+    paged = Paged(shape, lengths, window, has_norm=False)
+    query = _random(len(lengths), shape.query_width)
+    positions = torch.tensor([length - 1 for length in lengths], dtype=torch.int32, device=DEVICE)
+
+    def run(chunk_programs: int) -> torch.Tensor:
+        tiling = replace(choose_decode_tiling(64, 2), tile_kv=tile, chunk_programs=chunk_programs)
+        attention = PagedAttention(shape, paged.table, 16, max_model_len=700, max_batch=len(lengths), tiling=tiling)
+        out = torch.full((len(lengths), shape.query_width), float("nan"), dtype=DTYPE, device=DEVICE)
+        attention.decode(paged.layer, query, positions, paged.table, out)
+        return out
+
+    by_splits = run(1 << 20)
+    assert torch.isfinite(by_splits.float()).all()
+    assert torch.equal(run(1), by_splits)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

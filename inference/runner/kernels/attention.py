@@ -13,10 +13,12 @@ import triton
 from inference.runner.kernels.chunks import ChunkAttention, Chunks
 from inference.runner.kernels.decode_attention import decode_kernel
 from inference.runner.kernels.heads import HeadShape, LayerAttention
+from inference.runner.kernels.overlap import NO_OVERLAP, Overlap
 from inference.runner.kernels.prefill_attention import prefill_kernel
 
 _LOG2E = 1.4426950408889634
 _MOST_SPLITS = 256
+_CHUNK = 8
 _NO_WINDOW = 1 << 30
 TILE_QUERIES = 64
 # A short chunk's keys are cut too, for want of tiles; so many programs more a head than tiles at most.
@@ -30,13 +32,16 @@ _STAGE_BYTES = 150 << 10
 class DecodeTiling:
     """A split is a tile of tile_kv tokens, or more where contexts are long; see tests/bench/tune_attention.py.
 
-    programs_per_sm: how many programs a multiprocessor is given at least, while there are splits enough.
+    programs_per_sm: how many programs a multiprocessor is given at least, while there are splits enough. From
+    chunk_programs rows and KV heads on, a program does whole chunks of splits, with chunk_stages.
     """
 
     tile_kv: int = 64
     num_warps: int = 2
     num_stages: int = 3
     programs_per_sm: int = 3
+    chunk_programs: int = 256
+    chunk_stages: int = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ class PagedAttention:
 
     def decode(
         self, layer: LayerAttention, query: torch.Tensor, positions: torch.Tensor, tables: torch.Tensor,
-        out: torch.Tensor,
+        out: torch.Tensor, *, overlap: Overlap = NO_OVERLAP,
     ) -> None:  # fmt: skip
         """One new token a row, which the cache holds already; writes out, [B, heads * head_dim].
 
@@ -103,13 +108,16 @@ class PagedAttention:
         shape, tiling, batch = self._shape, self._tiling, query.shape[0]
         wanted = triton.cdiv(tiling.programs_per_sm * self._num_sms, batch * shape.num_kv_heads)
         group = triton.next_power_of_2(self._group)
+        by_chunk = batch * shape.num_kv_heads >= tiling.chunk_programs
         decode_kernel[(shape.num_kv_heads, batch, min(self._max_splits, wanted))](
             query, query.stride(0), layer.keys, layer.values, out, positions, tables, tables.stride(0), self._parts,
             self._part_stats, self._arrivals, layer.scale * _LOG2E, layer.window or _NO_WINDOW,
             NUM_HEADS=shape.num_heads, NUM_KV_HEADS=shape.num_kv_heads, DIM=shape.head_dim,
             BLOCK_SIZE=self._block_size, GROUP=self._group, GROUP_POW2=group, TILE_Q=max(16, group),
-            TILE_KV=tiling.tile_kv, TILES=self._tiles, MAX_SPLITS=self._max_splits, CHUNK=max(2, 32 // group),
-            SOFT_CAP=layer.soft_cap * _LOG2E, STAGES=tiling.num_stages, num_warps=tiling.num_warps,
+            TILE_KV=tiling.tile_kv, TILES=self._tiles, MAX_SPLITS=self._max_splits, CHUNK=_CHUNK, BY_CHUNK=by_chunk,
+            SOFT_CAP=layer.soft_cap * _LOG2E, STAGES=tiling.chunk_stages if by_chunk else tiling.num_stages,
+            UNROLL=max(2, 16 // group), STARTS_EARLY=overlap.starts_early, LETS_NEXT_START=overlap.lets_next_start,
+            launch_pdl=overlap.starts_early, num_warps=tiling.num_warps,
         )  # fmt: skip
 
     def attend_packed(

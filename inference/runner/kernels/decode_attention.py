@@ -1,14 +1,16 @@
 """Decode attention: one new token a row over its paged keys, split among programs (flash-decoding, Dao et al. 2023).
 
-A row's keys are cut at fixed multiples of a split's size; the programs of a row and KV head take the splits in turns,
-and the last to arrive adds the parts up in order. The cuts depend on the row alone, so a row's result is the same bits
-in any batch. Queries of one KV head are packed into one tile (GQA).
+A row's keys are cut at fixed multiples of a split's size, and CHUNK splits are a chunk. Splits are added up in order
+within their chunk, then the chunks: one program does a chunk by itself where rows and heads are enough to keep the
+memory busy; else programs take splits in turns, and the last to arrive adds up what they left. The order depends on the
+row alone, so a row's result is the same bits in any batch. Queries of one KV head are packed into one tile (GQA).
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
@@ -25,8 +27,13 @@ def decode_kernel(
     query, query_stride, keys, values, out, positions, tables, table_stride, parts, part_stats, arrivals, scale_log2,
     window, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     GROUP: tl.constexpr, GROUP_POW2: tl.constexpr, TILE_Q: tl.constexpr, TILE_KV: tl.constexpr, TILES: tl.constexpr,
-    MAX_SPLITS: tl.constexpr, CHUNK: tl.constexpr, SOFT_CAP: tl.constexpr, STAGES: tl.constexpr,
+    MAX_SPLITS: tl.constexpr, CHUNK: tl.constexpr, BY_CHUNK: tl.constexpr, SOFT_CAP: tl.constexpr,
+    STAGES: tl.constexpr, UNROLL: tl.constexpr, STARTS_EARLY: tl.constexpr, LETS_NEXT_START: tl.constexpr,
 ):  # fmt: skip
+    """BY_CHUNK: a program does whole chunks. STARTS_EARLY: see kernels.overlap; the kernel before leaves the queries,
+    and each row's newest key and value."""
+    if LETS_NEXT_START:
+        gdc_launch_dependents()
     kv_head = tl.program_id(0)
     index = tl.program_id(1)
     program = tl.program_id(2)
@@ -35,29 +42,46 @@ def decode_kernel(
     SPLIT: tl.constexpr = TILES * TILE_KV
     first_split = first_key // SPLIT
     num_splits = (num_keys - 1) // SPLIT + 1 - first_split
-    num_active = tl.minimum(num_splits, tl.num_programs(2))
+    # A part is what a program leaves at once.
+    SPLITS_A_PART: tl.constexpr = CHUNK if BY_CHUNK else 1
+    num_parts = (num_splits + SPLITS_A_PART - 1) // SPLITS_A_PART
+    num_active = tl.minimum(num_parts, tl.num_programs(2))
     if program < num_active:
         dims = tl.arange(0, DIM)
         group = tl.arange(0, TILE_Q)
         in_group = group < GROUP
         first_head = kv_head * GROUP
         at_query = query + index.to(tl.int64) * query_stride + (first_head + group[:, None]) * DIM + dims[None, :]
-        q = tl.load(at_query, mask=in_group[:, None], other=0.0)
         table = tables + index.to(tl.int64) * table_stride
         pair = index * NUM_KV_HEADS + kv_head
+        own_splits = (num_parts - program + num_active - 1) // num_active * SPLITS_A_PART
+        has_newest = (num_parts - 1) % num_active == program
+        if has_newest:
+            own_splits -= num_parts * SPLITS_A_PART - num_splits
+        if STARTS_EARLY:
+            q = tl.zeros([TILE_Q, DIM], query.dtype.element_ty)
+            if has_newest:
+                gdc_wait()  # what it reads first may be what is still being written
+        else:
+            q = tl.load(at_query, mask=in_group[:, None], other=0.0)
 
         peak = tl.full([TILE_Q], -1.0e30, tl.float32)
         total = tl.zeros([TILE_Q], tl.float32)
         acc = tl.zeros([TILE_Q, DIM], tl.float32)
-        turns = (num_splits - program + num_active - 1) // num_active * TILES
-        for turn in tl.range(0, turns, num_stages=STAGES):
-            split = program + turn // TILES * num_active
+        part_peak, part_total, part_acc = peak, total, acc
+        for turn in tl.range(0, own_splits * TILES, num_stages=STAGES):
+            step = turn // TILES
+            part = program + step // SPLITS_A_PART * num_active
+            split = part * SPLITS_A_PART + step % SPLITS_A_PART
             at = (first_split + split) * SPLIT + turn % TILES * TILE_KV + tl.arange(0, TILE_KV)
             seen = (at < num_keys) & (at >= first_key)
             blocks = tl.load(table + at // BLOCK_SIZE, mask=seen, other=0).to(tl.int64)
             slots = ((blocks * BLOCK_SIZE + at % BLOCK_SIZE) * NUM_KV_HEADS + kv_head) * DIM
             k = tl.load(keys + slots[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
             v = tl.load(values + slots[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
+            if STARTS_EARLY and turn == 0:
+                gdc_wait()
+                q = tl.load(at_query, mask=in_group[:, None], other=0.0)
             scores = capped(tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2, SOFT_CAP)
             scores = tl.where(seen[None, :], scores, -1.0e30)
             new_peak = tl.maximum(peak, tl.max(scores, axis=1))
@@ -67,54 +91,81 @@ def decode_kernel(
             acc = acc * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
             peak = new_peak
             if turn % TILES == TILES - 1:
-                if num_splits == 1:
-                    at_out = out + (index * NUM_HEADS + first_head + group[:, None]) * DIM + dims[None, :]
-                    tl.store(at_out, (acc / total[:, None]).to(out.dtype.element_ty), mask=in_group[:, None])
+                ends_part = True
+                if BY_CHUNK:
+                    part_peak, part_total, part_acc = _added(part_peak, part_total, part_acc, peak, total, acc)
+                    ends_part = (step % CHUNK == CHUNK - 1) | (split == num_splits - 1)
                 else:
-                    base = (pair * MAX_SPLITS + split) * GROUP + group
-                    at_part = parts + base.to(tl.int64)[:, None] * DIM + dims[None, :]
-                    tl.store(at_part, acc, mask=in_group[:, None], cache_modifier=".cg")
-                    tl.store(part_stats + base * 2, peak, mask=in_group, cache_modifier=".cg")
-                    tl.store(part_stats + base * 2 + 1, total, mask=in_group, cache_modifier=".cg")
+                    part_peak, part_total, part_acc = peak, total, acc
                 peak = tl.full([TILE_Q], -1.0e30, tl.float32)
                 total = tl.zeros([TILE_Q], tl.float32)
                 acc = tl.zeros([TILE_Q, DIM], tl.float32)
+                if ends_part:
+                    if num_parts == 1:
+                        at_out = out + (index * NUM_HEADS + first_head + group[:, None]) * DIM + dims[None, :]
+                        y = part_acc / part_total[:, None]
+                        tl.store(at_out, y.to(out.dtype.element_ty), mask=in_group[:, None])
+                    else:
+                        base = (pair * MAX_SPLITS + part) * GROUP + group
+                        at_part = parts + base.to(tl.int64)[:, None] * DIM + dims[None, :]
+                        tl.store(at_part, part_acc, mask=in_group[:, None], cache_modifier=".cg")
+                        tl.store(part_stats + base * 2, part_peak, mask=in_group, cache_modifier=".cg")
+                        tl.store(part_stats + base * 2 + 1, part_total, mask=in_group, cache_modifier=".cg")
+                    if BY_CHUNK:
+                        part_peak, part_total, part_acc = peak, total, acc
 
-        if num_splits > 1:
+        if num_parts > 1:
             tl.debug_barrier()
             if tl.atomic_add(arrivals + pair, 1, sem="acq_rel") == num_active - 1:
                 tl.debug_barrier()
                 _combine(
-                    out + (index * NUM_HEADS + first_head) * DIM, parts, part_stats, pair * MAX_SPLITS, num_splits,
-                    DIM, GROUP, GROUP_POW2, CHUNK,
+                    out + (index * NUM_HEADS + first_head) * DIM, parts, part_stats, pair * MAX_SPLITS, num_parts,
+                    CHUNK // SPLITS_A_PART, DIM, GROUP, GROUP_POW2, UNROLL,
                 )  # fmt: skip
                 tl.store(arrivals + pair, 0)
+    elif STARTS_EARLY:
+        gdc_wait()
+
+
+@triton.jit
+def _added(peak, total, acc, other_peak, other_total, other_acc):
+    """Both together. Written out, so that its bits are the same wherever it stands."""
+    new_peak = tl.maximum(peak, other_peak)
+    shrink = tl.exp2(peak - new_peak)
+    grow = tl.exp2(other_peak - new_peak)
+    total = tl.fma(other_total, grow, total * shrink)
+    acc = tl.fma(other_acc, tl.broadcast_to(grow[:, None], acc.shape), acc * shrink[:, None])
+    return new_peak, total, acc
 
 
 @triton.jit
 def _combine(
-    out, parts, part_stats, first_part, num_splits, DIM: tl.constexpr, GROUP: tl.constexpr, GROUP_POW2: tl.constexpr,
-    CHUNK: tl.constexpr,
+    out, parts, part_stats, first_part, num_parts, PARTS_A_CHUNK: tl.constexpr, DIM: tl.constexpr, GROUP: tl.constexpr,
+    GROUP_POW2: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """Adds up the parts of a row and KV head, CHUNK at a time: as many are on their way at once."""
+    """Adds up the parts of a row and KV head in their order, UNROLL at a time: as many are on their way at once."""
     dims = tl.arange(0, DIM)
     group = tl.arange(0, GROUP_POW2)
-    peak = tl.full([GROUP_POW2], -1.0e30, tl.float32)
-    total = tl.zeros([GROUP_POW2], tl.float32)
-    acc = tl.zeros([GROUP_POW2, DIM], tl.float32)
-    for start in tl.range(0, num_splits, CHUNK, num_stages=1):
-        splits = start + tl.arange(0, CHUNK)
-        known = (splits < num_splits)[:, None] & (group < GROUP)[None, :]
-        base = ((first_part + splits) * GROUP)[:, None] + group[None, :]
-        peaks = tl.load(part_stats + base * 2, mask=known, other=-1.0e30, cache_modifier=".cg")
-        totals = tl.load(part_stats + base * 2 + 1, mask=known, other=0.0, cache_modifier=".cg")
-        at_part = parts + base.to(tl.int64)[:, :, None] * DIM + dims[None, None, :]
-        part = tl.load(at_part, mask=known[:, :, None], other=0.0, cache_modifier=".cg")
-        new_peak = tl.maximum(peak, tl.max(peaks, axis=0))
-        shrink = tl.exp2(peak - new_peak)
-        grow = tl.exp2(peaks - new_peak[None, :])
-        acc = acc * shrink[:, None] + tl.sum(part * grow[:, :, None], axis=0)
-        total = total * shrink + tl.sum(totals * grow, axis=0)
-        peak = new_peak
+    none_peak = tl.full([GROUP_POW2], -1.0e30, tl.float32)
+    none_total = tl.zeros([GROUP_POW2], tl.float32)
+    none_acc = tl.zeros([GROUP_POW2, DIM], tl.float32)
+    peak, total, acc = none_peak, none_total, none_acc
+    chunk_peak, chunk_total, chunk_acc = none_peak, none_total, none_acc
+    for start in tl.range(0, num_parts, UNROLL, num_stages=1):
+        for i in tl.static_range(UNROLL):
+            part = start + i
+            known = (group < GROUP) & (part < num_parts)
+            base = (first_part + part) * GROUP + group
+            at_part = parts + base.to(tl.int64)[:, None] * DIM + dims[None, :]
+            part_peak = tl.load(part_stats + base * 2, mask=known, other=-1.0e30, cache_modifier=".cg")
+            part_total = tl.load(part_stats + base * 2 + 1, mask=known, other=0.0, cache_modifier=".cg")
+            part_acc = tl.load(at_part, mask=known[:, None], other=0.0, cache_modifier=".cg")
+            chunk_peak, chunk_total, chunk_acc = _added(
+                chunk_peak, chunk_total, chunk_acc, part_peak, part_total, part_acc
+            )
+            if (part + 1) % PARTS_A_CHUNK == 0:
+                peak, total, acc = _added(peak, total, acc, chunk_peak, chunk_total, chunk_acc)
+                chunk_peak, chunk_total, chunk_acc = none_peak, none_total, none_acc
+    peak, total, acc = _added(peak, total, acc, chunk_peak, chunk_total, chunk_acc)
     y = acc / total[:, None]
     tl.store(out + group[:, None] * DIM + dims[None, :], y.to(out.dtype.element_ty), mask=(group < GROUP)[:, None])

@@ -54,21 +54,24 @@ def _sample_kernel(
     position = tl.load(positions + index) + 1
     turn = tl.load(turns + index)
     moves = ((turn & IS_LAST) != 0) & (row != spare_row)
+    # All that is told of the row is asked for at once: asked one after another, it takes as long as the rest.
     is_mine = tl.load(kinds + row) == KIND
+    temperature = tl.load(temperatures + row)
+    noise_key = tl.load(noise_keys + row)
+    first_end = tl.load(no_end_before + row)
+    state = tl.load(mask_states + index)
     if ((turn & DRAWS) != 0) & is_mine:
         ids = tile * TILE + tl.arange(0, TILE)
         inside = ids < vocab_size
         scores = tl.load(logits + index.to(tl.int64) * vocab_size + ids, mask=inside, other=-float("inf"))
         if KIND == FILTERED:
             scores = tl.where(scores >= tl.load(cutoffs + index), scores, -float("inf"))
-        temperature = tl.load(temperatures + row)
         if temperature > 0:
-            scores = scores / temperature - _noise(tl.load(noise_keys + row), position, ids)
+            scores = scores / temperature - _noise(noise_key, position, ids)
         scores = tl.where(inside, scores, -float("inf"))
-        if position < tl.load(no_end_before + row):
+        if position < first_end:
             for end in range(MAX_ENDS):
                 scores = tl.where(ids == tl.load(end_ids + row * MAX_ENDS + end), -float("inf"), scores)
-        state = tl.load(mask_states + index)
         if state == MASKED:
             # Each word is read once, by neighbouring threads.
             at_words = tile * (TILE // 32) + tl.arange(0, TILE // 32)

@@ -24,6 +24,27 @@ def are_disjoint(options: Sequence[object], follow: Follow, tag: str | None = No
     return all(left.exclude(right) for i, left in enumerate(facets) for right in facets[:i])
 
 
+def tag_of(options: Sequence[object], follow: Follow) -> str | None:
+    """A member by whose constant the options that are objects are told apart, required or with a default in each.
+
+    Tools that write schemas drop the `discriminator` and leave this, and who reads the value goes by it all the same.
+    """
+    if len(options) > _MAX_OPTIONS_COMPARED:
+        return None
+    objects = [facets for facets in (_Facets(option, follow) for option in options) if "object" in facets.types]
+    keys = objects[0].constants() if len(objects) > 1 else []
+    return next((key for key in keys if _tells_apart(key, objects)), None)
+
+
+def _tells_apart(key: str, objects: Sequence[_Facets]) -> bool:
+    members = [facets.member(key) for facets in objects]
+    if not all(key in facets.required or facets.has_default(key) for facets in objects):
+        return False
+    return all(left.values is not None for left in members) and all(
+        left.exclude(right) for i, left in enumerate(members) for right in members[:i]
+    )
+
+
 def declares(schema: object, key: str, follow: Follow) -> bool:
     """Does it, or what it refers to, say something of a member of that name?"""
     return bool(_Facets(schema, follow).property(key))
@@ -57,9 +78,18 @@ class _Facets:
             return not self.values & other.values
         if not self.types == other.types == {"object"} or self._depth > _MAX_DEPTH:
             return False
-        return any(self._member(key).exclude(other._member(key)) for key in self.required & other.required)
+        return any(self.member(key).exclude(other.member(key)) for key in self.required & other.required)
 
-    def _member(self, key: str) -> _Facets:
+    def constants(self) -> list[str]:
+        """Members that have one of listed values."""
+        named = [part["properties"] for part in self._parts if isinstance(part.get("properties"), Mapping)]
+        keys = dict.fromkeys(key for properties in named for key in properties)
+        return [key for key in keys if self.member(key).values is not None]
+
+    def has_default(self, key: str) -> bool:
+        return any("default" in part for part in self.member(key)._parts)
+
+    def member(self, key: str) -> _Facets:
         return _Facets({"allOf": self.property(key)}, self._follow, None, self._depth + 1)
 
     def _take(self, part: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from inference.grammar import keywords
 from inference.grammar.array_schema import merge_arrays
 from inference.grammar.conjunctions import merge_numbers, merge_texts
-from inference.grammar.disjoint import are_disjoint, declares
+from inference.grammar.disjoint import are_disjoint, declares, tag_of
 from inference.grammar.errors import GrammarError, GrammarTooComplex, UnsatisfiableSchema, UnsupportedKeyword
 from inference.grammar.negation import contrary_of
 from inference.grammar.nodes import NULL, TRUTHS, Impossible, Items, Literals, Node, OneOf
@@ -137,6 +137,7 @@ class SchemaReader:
         options = keywords.schemas(schema, word, place.path)
         tag = keywords.tag(schema)
         if word == "oneOf":
+            tag = tag or tag_of([option for option, _ in options], self._references.found)
             own = {key: schema[key] for key in ("type", "nullable") if key in schema}
             beside = [{"allOf": [own, option]} if own else option for option, _ in options]
             if not are_disjoint(beside, self._references.found, tag):

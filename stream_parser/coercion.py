@@ -12,6 +12,8 @@ from stream_parser.json_text import Scalar, is_number, quoted, read_scalar
 from stream_parser.json_value import JsonError, Number, Value, dump, parse, type_name
 from stream_parser.schema_types import TypeSet
 
+# Of arrays of one within each other: a schema may go on in them without an end.
+_MAX_WRAPS = 4
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 
 
@@ -35,8 +37,11 @@ def fit(text: str, types: TypeSet | None, read_literal: LiteralReader = no_liter
     return text if changed == value else dump(changed)
 
 
-def coerce(value: Value, types: TypeSet | None, read_literal: LiteralReader = no_literal) -> Value:
-    """The value with every part brought to its declared type, where that is certain."""
+def coerce(
+    value: Value, types: TypeSet | None, read_literal: LiteralReader = no_literal, num_wraps: int = 0
+) -> Value:
+    """The value with every part brought to its declared type, where that is certain. num_wraps: arrays around it that
+    nobody wrote."""
     if types is None or types.is_unknown:
         return value
     if types.allows(type_name(value)):
@@ -45,10 +50,10 @@ def coerce(value: Value, types: TypeSet | None, read_literal: LiteralReader = no
         changed = _coerce_text(value, types, read_literal)
         if changed is not value:
             return changed
-    if "array" not in types.types or value is None or isinstance(value, list):
+    if "array" not in types.types or value is None or isinstance(value, list) or num_wraps >= _MAX_WRAPS:
         return value
     items = types.items
-    changed = coerce(value, items, read_literal)
+    changed = coerce(value, items, read_literal, num_wraps + 1)
     return [changed] if items is None or items.allows(type_name(changed)) else value
 
 

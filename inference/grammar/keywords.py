@@ -5,6 +5,7 @@ docs/structured-outputs.md prints this table; a test holds the two together. Kno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -86,7 +87,7 @@ def count(schema: Mapping[str, Any], key: str, path: str) -> int | None:
     value = schema.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf or value % 1:
         raise UnsupportedKeyword(path, key, f"must be a whole number of at least 0, got {value!r:.60}.")
     if value > _MAX_COUNT:
         raise UnsupportedKeyword(path, key, f"may be {_MAX_COUNT:,} at most, got {value:.6g}.")

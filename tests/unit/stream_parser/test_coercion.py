@@ -28,6 +28,7 @@ def typed(schema):
         ({"type": ["string", "integer"]}, '"5"', '"5"'),
         ({"type": "array", "items": {"type": "string"}}, '"a"', '["a"]'),
         ({"type": "array", "items": {"type": "integer"}}, '"5"', "[5]"),
+        ({"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}, '"5"', "[[5]]"),
         ({"type": "array", "items": {"type": "integer"}}, '"a"', '"a"'),
         ({"type": "array"}, "5", "[5]"),
         ({"type": "array"}, "null", "null"),
@@ -47,6 +48,12 @@ def typed(schema):
 )
 def test_only_certain_meanings_change_their_type(schema, text, fitting):
     assert fit(text, typed(schema), read_literal) == fitting
+
+
+@pytest.mark.parametrize("value", [1, "x", {"a": 1}, True])
+def test_a_value_for_arrays_within_each_other_without_an_end_stays(value):
+    schema = {"$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}, "$ref": "#/$defs/a"}
+    assert coerce(value, typed(schema)) == value
 
 
 def test_without_a_schema_nothing_changes():

@@ -115,7 +115,8 @@ def test_bounds_beyond_64_bits_are_followed(kind: str, keyword: str, bound: floa
 
 @pytest.mark.parametrize(
     "schema", [{"minLength": 1e30}, {"maxItems": 10**40}, {"minProperties": 2_000_000}, {"minimum": 10**400},
-               {"multipleOf": 3, "minimum": 1e30}, {"exclusiveMaximum": float("inf")}],
+               {"multipleOf": 3, "minimum": 1e30}, {"exclusiveMaximum": float("inf")},
+               {"maxItems": float("inf")}, {"minLength": float("nan")}, {"maxProperties": 1.5}],
 )  # fmt: skip
 def test_numbers_that_no_grammar_can_count_to_are_refused(schema: dict[str, Any]) -> None:
     keyword = next(iter(schema))

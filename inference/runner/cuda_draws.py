@@ -17,18 +17,23 @@ class Draws:
 
     def __init__(self, rows: CudaRows, masks: DeviceMasks, vocab_size: int, *, max_batch: int, spins: int) -> None:
         sampled = rows.sampled
-        self._masks = FetchedMasks(masks, sampled.mask_holders, max_batch, spins)
+        self._masks = FetchedMasks(
+            masks, sampled.mask_holders, max_batch, spins=spins, spare_row=rows.spare_row
+        )
         self._sampling = Sampling(sampled, self._masks, vocab_size, max_batch=max_batch, spare_row=rows.spare_row)
         self._filters = Filters(
             sampled.temperatures, sampled.top_ks, sampled.top_ps, sampled.min_ps, rows.unfiltered, vocab_size, max_batch
         )
 
+    def fetch_masks(self, rows: torch.Tensor, turns: torch.Tensor, positions: torch.Tensor) -> None:
+        """Part of the pass, before it draws; needs no logits."""
+        self._masks(rows, turns, positions)
+
     def plain(
         self, logits: torch.Tensor, rows: torch.Tensor, turns: torch.Tensor, positions: torch.Tensor,
         results: torch.Tensor,
     ) -> None:  # fmt: skip
-        """Part of the pass; the others' lengths are set as well, and their masks fetched."""
-        self._masks(rows, turns, positions)
+        """Part of the pass; the others' lengths are set as well."""
         self._sampling(logits, rows, turns, positions, results)
 
     def filtered(

@@ -6,6 +6,7 @@ our kernels throughout; prefill runs cuBLAS products between our attention kerne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,6 +29,10 @@ from inference.runner.rotary import rotation_table
 
 # With more rows, what starts early takes the running kernel's room rather than what it leaves: measured on an H200.
 _MOST_EARLY_ATTENTION, _MOST_EARLY_ADDITIONS = 16, 4
+
+
+def nothing() -> None:
+    """What is done before the logits where nobody asks for anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +240,13 @@ class DeviceModel:
             logits=embedding.new_empty(rows, self.head.small.num_outputs, dtype=torch.float32),
         )
 
-    def decode(self, scratch: Scratch, batch: int, paged: PagedAttention) -> torch.Tensor:
-        """scratch.inputs holds the batch; returns its logits, [B, vocab] float32."""
+    def decode(
+        self, scratch: Scratch, batch: int, paged: PagedAttention, *, before_logits: Callable[[], None] = nothing
+    ) -> torch.Tensor:
+        """See StepModel."""
         for layer in self.layers:
             layer.decode(scratch, batch, paged)
+        before_logits()
         return self._finish(self.head(scratch.inputs.hidden[:batch], scratch.logits[:batch], scratch.inputs.squares))
 
     def prefill(self, tokens: PackedTokens, paged: PagedAttention) -> torch.Tensor:

@@ -11,16 +11,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from inference.runner.kernels.rows import DECODES_ONE, scatter
+from inference.runner.kernels.rows import DECODES_ONE
 from inference.runner.kernels.sampling import BY_HOST, FILTERED, PLAIN, SampledRows
 from inference.runner.request_rows import RowSampling
-from inference.runner.step_buffers import StepBuffers
+from inference.runner.step_buffers import StepBuffers, Write
 from inference.step import MAX_ENDS, ScheduledRow, StepPlan
 
 _INT64_WORDS = 2
 
-# Where in the arena, and what is written there from that place on.
-Write = tuple[int, Sequence[int]]
 # The row and the turn of each entry of a decode pass.
 Entries = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -104,21 +102,12 @@ class CudaRows:
         if entries is not None:
             writes += [(at_rows, entries[0]), (at_turns, entries[1])]
         if writes:
-            self._scatter(writes, buffers)
+            buffers.apply(writes)
 
     def any_of_kind(self, kind: int, rows: Sequence[ScheduledRow]) -> bool:
         """Does any of these draw, and is drawn for so? FILTERED or BY_HOST."""
         members = self._of_kind[kind]
         return bool(members) and any(row.samples and row.row in members for row in rows)
-
-    def _scatter(self, writes: list[Write], buffers: StepBuffers) -> None:
-        header: list[int] = []
-        data: list[int] = []
-        first = 3 * len(writes)
-        for target, values in writes:
-            header += (target, first + len(data), len(values))
-            data += values
-        scatter(self.arena, buffers.send(header + data), len(writes))
 
 
 def _kind_of(sampling: RowSampling) -> int:

@@ -86,7 +86,7 @@ class CudaRunner:
         self.decodes = DecodeSteps(model, pool, self.rows, paged, self._masks, max_rows)
         self.prefills = PrefillSteps(model, pool, self.rows, paged, self._masks, max_rows)
         self._streams = (self.decodes.stream, self.prefills.stream)
-        self._buffers = StepBuffersPool(max(max_rows, self.prefills.most_draws), self._device)
+        self._buffers = StepBuffersPool(max(max_rows, self.prefills.most_draws), self.rows.arena)
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> CudaStepHandle:
@@ -131,8 +131,8 @@ class CudaRunner:
         for stream in self._streams:
             stream.synchronize()
         self._masks.close()
-        self.decodes.forget()
-        self.prefills.forget()
+        for part in (self.decodes, self.prefills, self._buffers):
+            part.forget()
 
     @torch.inference_mode()
     def compile(self, batch_sizes: list[int]) -> None:
@@ -163,6 +163,7 @@ class CudaRunner:
         with tqdm(total=num_graphs, desc="Capturing steps", disable=None) as bar:
             self.prefills.capture(bar.update)
             self.decodes.capture(batch_sizes, bar.update)
+        self._buffers.capture(self.decodes.stream, (self.decodes.results, self.prefills.results))
         for stream in self._streams:
             stream.synchronize()
 

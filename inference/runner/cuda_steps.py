@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -20,6 +19,7 @@ from inference.runner.cuda_inputs import PackedInputs, PackedShape
 from inference.runner.cuda_model import PackedTokens
 from inference.runner.cuda_rows import CudaRows, Entries
 from inference.runner.device_masks import DeviceMasks
+from inference.runner.graphs import captured
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.chunks import Chunks
 from inference.runner.kernels.fetched_masks import DECODE_SPINS, PREFILL_SPINS
@@ -57,7 +57,7 @@ class DecodeSteps:
         self, model: StepModel, pool: KVPool, rows: CudaRows, paged: PagedAttention, masks: DeviceMasks, max_rows: int
     ) -> None:
         device = model.embedding.device
-        self.stream = torch.cuda.Stream(device, priority=-1)
+        self.stream, self._beside = (torch.cuda.Stream(device, priority=-1) for _ in range(2))
         self._model, self._rows, self._paged, self._block_size = model, rows, paged, pool.layout.block_size
         self._scratch = model.scratch(max_rows, rows.block_table)
         self.draws = Draws(rows, masks, model.num_outputs, max_batch=max_rows, spins=DECODE_SPINS)
@@ -74,6 +74,11 @@ class DecodeSteps:
             return None
         self._entries = entries
         return entries
+
+    @property
+    def results(self) -> torch.Tensor:
+        """[max_rows] int32, of the latest pass."""
+        return self._results
 
     def run(self, rows: Sequence[ScheduledRow]) -> Pass:
         """Enqueue the pass on the current stream, which is this one's; its entries are there."""
@@ -97,7 +102,14 @@ class DecodeSteps:
             row_ids, turns, rows.token_ids, rows.lengths, rows.block_table, self._block_size, model.cos_sin,
             model.embedding, inputs,
         )  # fmt: skip
-        logits = model.decode(self._scratch, batch, self._paged)
+
+        def fetch_masks() -> None:
+            self._beside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._beside):
+                self.draws.fetch_masks(row_ids, turns, inputs.positions)
+
+        logits = model.decode(self._scratch, batch, self._paged, before_logits=fetch_masks)
+        torch.cuda.current_stream().wait_stream(self._beside)
         self.draws.plain(logits, row_ids, turns, inputs.positions, self._results[:batch])
 
     def _draw_filtered(self, batch: int) -> None:
@@ -114,7 +126,7 @@ class DecodeSteps:
         """Largest first, so that graphs share memory. The spare row stands in for every row meanwhile."""
         pool = torch.cuda.graph_pool_handle()
         for size in sorted(sizes, reverse=True):
-            self._graphs[size] = _captured(partial(self.compute, size), self.stream, pool)
+            self._graphs[size] = captured(partial(self.compute, size), self.stream, pool)
             progress()
         self._graphs = dict(sorted(self._graphs.items()))
 
@@ -146,6 +158,11 @@ class PrefillSteps:
         self._turns = torch.full((most,), DECODES_ONE, dtype=torch.int32, device=device)
         self._results = torch.zeros(most, dtype=torch.int32, device=device)
         self._graphs: dict[PackedShape, _PackedGraph] = {}
+
+    @property
+    def results(self) -> torch.Tensor:
+        """[most_draws] int32, of the latest pass."""
+        return self._results
 
     def run(self, chunks: Sequence[ScheduledRow]) -> Pass:
         """Enqueue the pass on the current stream, which is this one's."""
@@ -180,7 +197,7 @@ class PrefillSteps:
             def run(inputs: PackedInputs = inputs, kept: list[torch.Tensor] = kept) -> None:
                 kept[:] = [self._compute(inputs)]
 
-            graph = _captured(run, self.stream, pool)
+            graph = captured(run, self.stream, pool)
             self._graphs[shape] = _PackedGraph(graph, inputs, kept[0])
             progress()
         self._graphs = dict(sorted(self._graphs.items()))
@@ -207,7 +224,9 @@ class PrefillSteps:
         tokens = PackedTokens(token_ids, slots, inputs.positions, inputs.tiles, inputs.sample_at.long(), chunks)
         logits = self._model.prefill(tokens, self._paged)
         if len(inputs.sample_rows):
-            self.draws.plain(*self._drawn(inputs, logits))
+            drawn = self._drawn(inputs, logits)
+            self.draws.fetch_masks(*drawn[1:4])
+            self.draws.plain(*drawn)
         return logits
 
     def _drawn(
@@ -217,15 +236,6 @@ class PrefillSteps:
         count = len(inputs.sample_rows)
         rows, positions = inputs.sample_rows, inputs.sample_positions
         return logits, rows, self._turns[:count], positions, self._results[:count]
-
-
-def _captured(run: Callable[[], object], stream: torch.cuda.Stream, pool: Any) -> torch.cuda.CUDAGraph:
-    with torch.cuda.stream(stream):
-        run()  # libraries set up what they need for this size
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, stream=stream):
-            run()
-    return graph
 
 
 def _entries(rows: Sequence[ScheduledRow]) -> tuple[list[int], list[int]]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from inference.paged_kv.pool import KVPool
-from inference.runner.cuda_model import PackedTokens, Scratch
+from inference.runner.cuda_model import PackedTokens, Scratch, nothing
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.heads import HeadShape, LayerAttention
 from inference.runner.kernels.rows import RowInputs
@@ -91,7 +91,9 @@ class UnfusedModel:
             logits=self.cos_sin.new_empty(rows, self.num_outputs),
         )  # fmt: skip
 
-    def decode(self, scratch: Scratch, batch: int, paged: PagedAttention) -> torch.Tensor:
+    def decode(
+        self, scratch: Scratch, batch: int, paged: PagedAttention, *, before_logits: Callable[[], None] = nothing
+    ) -> torch.Tensor:
         inputs = scratch.inputs.first(batch)
 
         def attend(layer: LayerAttention, query: torch.Tensor) -> torch.Tensor:
@@ -101,6 +103,7 @@ class UnfusedModel:
 
         step = DeviceStep(inputs.slots.long(), self.shape.query_width, attend)
         logits = self._run(inputs.hidden[:, 0], inputs.positions, step, None)
+        before_logits()  # nobody knows where in the model its last product is
         return scratch.logits[:batch].copy_(logits)
 
     def prefill(self, tokens: PackedTokens, paged: PagedAttention) -> torch.Tensor:

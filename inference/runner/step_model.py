@@ -6,11 +6,12 @@ shape depends on data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 
-from inference.runner.cuda_model import PackedTokens, Scratch
+from inference.runner.cuda_model import PackedTokens, Scratch, nothing
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.heads import HeadShape
 
@@ -26,8 +27,14 @@ class StepModel(Protocol):
 
     def scratch(self, rows: int, block_table: torch.Tensor) -> Scratch: ...
 
-    def decode(self, scratch: Scratch, batch: int, paged: PagedAttention) -> torch.Tensor:
-        """scratch.inputs holds the batch; returns its logits, [B, vocab] float32, in scratch.logits."""
+    def decode(
+        self, scratch: Scratch, batch: int, paged: PagedAttention, *, before_logits: Callable[[], None] = nothing
+    ) -> torch.Tensor:
+        """scratch.inputs holds the batch; returns its logits, [B, vocab] float32, in scratch.logits.
+
+        before_logits: called once, before the last product where that is possible: what it enqueues on another stream
+        runs beside.
+        """
         ...
 
     def prefill(self, tokens: PackedTokens, paged: PagedAttention) -> torch.Tensor:

@@ -27,14 +27,14 @@ pytestmark = [
 def compiled(monkeypatch):
     """The threads in which Triton compiles from then on."""
     found = []
-    monkeypatch.setattr(knobs.runtime, "jit_post_compile_hook", lambda **_: found.append(current_thread()))
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **_: found.append(current_thread()))
     return found
 
 
 def test_passes_launch_what_was_compiled_ahead(compiled):
     arena = torch.zeros(64, dtype=torch.int32, device="cuda")
     # Three writes of one word each.
-    staged = torch.tensor([0, 9, 1, 5, 10, 1, 7, 11, 1, 41, 42, 43], dtype=torch.int32, device="cuda")
+    staged = torch.tensor([3, 0, 10, 1, 5, 11, 1, 7, 12, 1, 41, 42, 43], dtype=torch.int32, device="cuda")
     pairs = torch.ones(3, 128, dtype=torch.float64, device="cuda")  # no model's dtype: nobody has compiled it before
     seen = []
     passes = [lambda: scatter(arena, staged, 3), lambda: seen.append(gated(pairs))]

@@ -415,13 +415,13 @@ def test_scatter_writes_each_run_where_it_belongs_and_nothing_else():
     arena = torch.arange(5000, dtype=torch.int32, device=DEVICE)
     expected = arena.clone()
     runs = [(7, [1, 2, 3]), (100, list(range(2500))), (4999, [-5])]
-    header, data, source = [], [], 9
+    header, data, source = [3], [], 10
     for target, values in runs:
         header += [target, source, len(values)]
         data += values
         source += len(values)
         expected[target : target + len(values)] = torch.tensor(values, dtype=torch.int32, device=DEVICE)
-    scatter(arena, torch.tensor(header + data, dtype=torch.int32, device=DEVICE), len(runs))
+    scatter(arena, torch.tensor(header + data, dtype=torch.int32, device=DEVICE), len(runs) + 4)
     assert torch.equal(arena, expected)
 
 

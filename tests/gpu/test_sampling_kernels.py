@@ -16,6 +16,7 @@ triton = pytest.importorskip("triton")
 
 from inference.mask_ledger import MaskJob  # noqa: E402
 from inference.runner.device_masks import DeviceMasks  # noqa: E402
+from inference.runner.kernels import fetched_masks  # noqa: E402
 from inference.runner.kernels.fetched_masks import FetchedMasks  # noqa: E402
 from inference.runner.kernels.rows import DECODES_ONE, DRAWS, IS_LAST, TURN  # noqa: E402
 from inference.runner.kernels.sampling import SampledRows, Sampling  # noqa: E402
@@ -37,7 +38,7 @@ def test_sampling_draws_what_the_reference_draws(vocab_size):
         sampled.token_ids, sampled.lengths, sampled.temperatures, sampled.noise_keys,
     )  # fmt: skip
     masks = DeviceMasks(rows, vocab_size, torch.device(DEVICE))
-    fetched = FetchedMasks(masks, sampled.mask_holders, 8, spins=0)
+    fetched = FetchedMasks(masks, sampled.mask_holders, 8, spins=0, spare_row=2)
     sampling = Sampling(sampled, fetched, vocab_size, max_batch=8, spare_row=2)
     logits = torch.randn(4, vocab_size, device=DEVICE) * 2
     logits[0, 100] = logits[0, 4000] = logits[0].max() + 1  # a tie goes to the first
@@ -66,6 +67,7 @@ class _Only:
     """A matcher that allows these tokens, or everything."""
 
     mask_may_take_long = False
+    has_mask = True
 
     def __init__(self, token_ids: list[int] | None) -> None:
         self.token_ids = token_ids
@@ -90,7 +92,7 @@ class _Rows:
         self.rows.temperatures[:] = torch.tensor(temperatures)
         self.rows.noise_keys[:] = torch.arange(1, count + 1)
         self.rows.mask_holders[:] = torch.tensor(holders)
-        self.fetched = FetchedMasks(self.masks, self.rows.mask_holders, count, spins)
+        self.fetched = FetchedMasks(self.masks, self.rows.mask_holders, count, spins=spins, spare_row=99)
         self.sampling = Sampling(self.rows, self.fetched, vocab_size, max_batch=count, spare_row=99)
         self.logits = torch.randn(count, vocab_size, device=DEVICE) * 3
 
@@ -259,3 +261,22 @@ def test_a_mask_may_come_after_its_step_was_launched():
         rows.masks.post([MaskJob(0, 1, 8 + index, _Only([1000 * index]))])
     done.synchronize()
     assert [int(result) for result in results] == [0, 1000, 2000]
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter does not run beside the host")
+def test_a_step_waits_for_most_masks_if_nobody_is_free_and_for_none_of_them_else(monkeypatch):
+    monkeypatch.setattr(fetched_masks, "_PATIENT_SPINS", 4_000_000)
+    beside_free = _Rows(5000, [1, 1, 1, 1, 0], [0.0] * 5, spins=2)
+    assert beside_free.draw() == [LATE] * 4 + [int(beside_free.logits[4].argmax())]
+    rows = _Rows(5000, [1, 1, 1, 1], [0.0] * 4, spins=2)
+    result = torch.full((4,), -7, dtype=torch.int32, device=DEVICE)
+    torch.cuda.synchronize()
+    rows.draw(8, result)
+    done = torch.cuda.Event()
+    done.record()
+    for index in range(3):
+        time.sleep(0.05)
+        assert not done.query()
+        rows.masks.post([MaskJob(index, 1, 8, _Only([1000 + index]))])
+    done.synchronize()
+    assert result.tolist() == [1000, 1001, 1002, LATE]

@@ -18,25 +18,27 @@ DRAWS, IS_LAST, TURN = 1, 2, 4
 DECODES_ONE = DRAWS + IS_LAST
 
 
-@triton.jit(do_not_specialize=["num_writes"])
-def _scatter_kernel(arena, staged, num_writes, BLOCK: tl.constexpr):
+@triton.jit
+def _scatter_kernel(arena, staged, BLOCK: tl.constexpr):
     write = tl.program_id(0)
-    target = tl.load(staged + write * 3).to(tl.int64)
-    source = tl.load(staged + write * 3 + 1)
-    count = tl.load(staged + write * 3 + 2)
-    offsets = tl.arange(0, BLOCK)
-    for start in range(0, count, BLOCK):
-        mask = start + offsets < count
-        values = tl.load(staged + source + start + offsets, mask=mask)
-        tl.store(arena + target + start + offsets, values, mask=mask)
+    if write < tl.load(staged):
+        target = tl.load(staged + 1 + write * 3).to(tl.int64)
+        source = tl.load(staged + 2 + write * 3)
+        count = tl.load(staged + 3 + write * 3)
+        offsets = tl.arange(0, BLOCK)
+        for start in range(0, count, BLOCK):
+            mask = start + offsets < count
+            values = tl.load(staged + source + start + offsets, mask=mask)
+            tl.store(arena + target + start + offsets, values, mask=mask)
 
 
-def scatter(arena: torch.Tensor, staged: torch.Tensor, num_writes: int) -> None:
-    """staged: int32, cuda; num_writes triples (target, source, count), then the data. Targets must not overlap.
+def scatter(arena: torch.Tensor, staged: torch.Tensor, most_writes: int) -> None:
+    """staged: int32, on the device: how many writes, at most most_writes; for each of them where in
+    the arena, where in `staged`, and how many words; then the words. Targets must not overlap.
 
-    One program a write. Reference: `arena[target : target + count] = staged[source : source + count]` for each triple.
+    One program a write. Reference: `arena[target : target + count] = staged[source : source + count]` for each.
     """
-    _scatter_kernel[(num_writes,)](arena, staged, num_writes, BLOCK=1024)
+    _scatter_kernel[(most_writes,)](arena, staged, BLOCK=1024)
 
 
 @triton.jit

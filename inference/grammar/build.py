@@ -17,6 +17,7 @@ from inference.grammar.frames import Frame, bare_call_patterns, choice, frame_of
 from inference.grammar.lark import LarkWriter, either, regex, sequence
 from inference.grammar.nodes import Members, OneOf, flat_options
 from inference.grammar.notations import json_notation
+from inference.grammar.plain_strings import PlainStrings
 from inference.grammar.policy import (
     DEFAULT_BOUNDS,
     FREE_TEXT,
@@ -36,7 +37,7 @@ from inference.grammar.text_patterns import anchored_pattern
 from inference.grammar.text_sets import text_set
 from inference.grammar.user_grammars import nested_grammar
 from inference.grammar.values import ValueWriter
-from stream_parser.dialect import Dialect
+from stream_parser.dialect import ByFirstChar, Dialect, JsonArguments, JsonCall
 
 Opening: TypeAlias = Literal["answer", "reasoning"]
 
@@ -88,6 +89,7 @@ class _Builder:
         self._writer = LarkWriter(special_tokens)
         self._frame: Frame = frame_of(self._writer, dialect, bounds, self._end_tokens)
         self._not_enforced: dict[str, None] = {}
+        self._are_plain: list[bool] = []  # the strings of each part that may begin the answer
 
     def build(self) -> GrammarSource | None:
         policy = self._policy
@@ -113,6 +115,7 @@ class _Builder:
             reasoning=self._reasoning(),
             not_enforced=tuple(self._not_enforced),
             searches_text=self._writer.searches_text,
+            has_plain_strings=self._are_plain == [True],  # several parts may begin alike
         )
         return self._with_special(source)
 
@@ -122,7 +125,12 @@ class _Builder:
         return replace(source, special_tokens=tuple(sorted(found)))
 
     def _tools(self) -> list[ReadTool]:
-        return read_tools(self._policy.tools, self._bounds, self._not_enforced)
+        tools = read_tools(self._policy.tools, self._bounds, self._not_enforced)
+        strings = PlainStrings()
+        is_one_each = len({tool.name for tool in tools}) == len(tools)
+        is_plain = is_one_each and _writes_json(self._dialect) and all(strings.only(tool.arguments) for tool in tools)
+        self._are_plain.append(is_plain)
+        return tools
 
     def _answer(self, *, calls: bool, text: bool) -> str:
         """Reasoning, if it may be, and then calls, or text in its format."""
@@ -192,6 +200,7 @@ class _Builder:
                 objects = [option for option in flat_options(node) if isinstance(option, Members)]
                 node = OneOf(tuple(objects))
             self._not_enforced.update(reader.not_enforced)
+            self._are_plain.append(PlainStrings().only(node))
             values = ValueWriter(self._writer, json_notation(compact=self._bounds.compact_json), self._bounds)
             return values.expression(node, path)
         except GrammarError as error:
@@ -208,3 +217,12 @@ class _Builder:
         return Reasoning(
             frame.reasoning_opens, frame.reasoning_closes, frame.closes_reasoning, inside, self._max_reasoning
         )
+
+
+def _writes_json(dialect: Dialect) -> bool:
+    """Are the arguments of its calls in JSON?"""
+    bodies = [call.body for call in dialect.calls[:1]]
+    if dialect.messages is not None and dialect.messages.body is not None:
+        bodies = [dialect.messages.body]
+    written = [body.choices[0][1] if isinstance(body, ByFirstChar) else body for body in bodies]
+    return all(isinstance(body, JsonCall | JsonArguments) for body in written)

@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from llguidance import LLMatcher
 
+from inference.grammar.bounded_strings import BoundedString
 from inference.grammar.compiled_source import CompiledSource
 from inference.grammar.source import Trigger
+from inference.grammar.vocabulary import allow_only
 
 MaskRow = npt.NDArray[np.int32]
 # With room for so many characters, most tokens of text fit: to draw one again costs two steps.
@@ -41,7 +43,7 @@ class Matcher:
     __slots__ = (
         "__weakref__", "_closing", "_compiled", "_end_token_ids", "_forced", "_grammar", "_has_mask", "_has_triggers",
         "_is_stopped", "_is_thinking", "_num_left", "_num_thoughts", "_outside", "_reasoning", "_replica", "_room",
-        "_searches", "_seeing", "_tail", "_unseen", "_vocabulary", "lexer_lock",
+        "_searches", "_seeing", "_string", "_tail", "_unseen", "_vocabulary", "lexer_lock",
     )  # fmt: skip
 
     def __init__(self, compiled: CompiledSource) -> None:
@@ -66,6 +68,7 @@ class Matcher:
         self._closing = compiled.close_tokens if is_spent else ()  # what is left to write of the reasoning's closer
         self._room = 0  # characters of plain text that may come, as far as is known
         self._num_left = 0  # characters that may be left of a bounded text, at least; 0 outside of one
+        self._string: BoundedString | None = None  # that this is in, and whose masks are known
         self._replica = compiled.replica_for(self)
         self.lexer_lock = threading.Lock() if self._replica is None else self._replica.lock
         if self._replica is not None and not self._has_triggers:
@@ -118,7 +121,7 @@ class Matcher:
     def mask_may_take_long(self) -> bool:
         """Within a text that has a pattern, and close to a text's bound, the library must look at tokens one by one: a
         millisecond or two, not 50 us. And a lexer that does so for another row is waited for."""
-        if self._grammar is None or self._forced or self._closing:
+        if self._grammar is None or self._forced or self._closing or self._string is not None:
             return False
         return self._searches or 0 < self._num_left < _SLOW_TO_MASK or self.lexer_lock.locked()
 
@@ -135,11 +138,13 @@ class Matcher:
             with self.lexer_lock:
                 grammar.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
         elif self._closing or self._forced:
-            _allow_only(out, (self._closing or self._forced or ())[:1])
+            allow_only(out, (self._closing or self._forced or ())[:1])
+        elif self._string is not None:
+            self._string.write_mask(out)
         elif self._outside is Outside.TEXT:
             is_masked = self._mask_overruns(out)
         else:
-            _allow_only(out, self._end_token_ids)
+            allow_only(out, self._end_token_ids)
         if grammar is not None:
             self.mask_came(out)
             self._look_at_mask()
@@ -149,7 +154,7 @@ class Matcher:
     def masked_by(self) -> LLMatcher | None:
         """Who computes the next mask, under `lexer_lock`, if that is the library alone. Then call `mask_came`."""
         # Of what is forced, it would allow the first token and nothing else.
-        return None if self._closing or self._forced else self._grammar
+        return None if self._closing or self._forced or self._string is not None else self._grammar
 
     def mask_came(self, mask: MaskRow) -> None:
         """The next mask is there, and it is the library's. It stays as it is until somebody has asked for `has_mask`,
@@ -170,6 +175,8 @@ class Matcher:
                 return
             self._room = self._vocabulary.room_for_text(self._unseen)
             self._num_left = self._room if self._room < self._vocabulary.most_room else 0
+            if self._compiled.source.has_plain_strings:
+                self._string = self._vocabulary.bounded_string(self._unseen, self._room)
             self._look_for_end()
             self._has_mask = True
             self._unseen = None  # last: from now on, nobody waits here
@@ -180,7 +187,7 @@ class Matcher:
             self._look_at_mask()
         if self._closing:
             return self._closing
-        if self._grammar is None or self._is_thinking or self.lets_most_through:
+        if self._grammar is None or self._is_thinking or self._string is not None or self.lets_most_through:
             return ()
         if self._forced is None:
             with self.lexer_lock:
@@ -189,12 +196,12 @@ class Matcher:
         return self._forced
 
     def _go_into(self, grammar: LLMatcher) -> None:
-        self._grammar, self._forced, self._room, self._num_left = grammar, None, 0, 0
+        self._grammar, self._forced, self._string, self._room, self._num_left = grammar, None, None, 0, 0
         self._look_for_end()
 
     def _go_out(self, outside: Outside) -> None:
         self._grammar, self._is_stopped, self._outside = None, False, outside
-        self._forced, self._room, self._num_left = None, 0, 0
+        self._forced, self._string, self._room, self._num_left = None, None, 0, 0
 
     def _look_for_end(self) -> None:
         """Called after whatever may have brought the library's matcher to its end, or to a limit."""
@@ -220,6 +227,8 @@ class Matcher:
         self._room = max(0, self._room - num_chars)
         if self._num_left:
             self._num_left = self._vocabulary.left_of_text(self._num_left, token_id)
+        if self._string is not None:
+            self._go_on_in_string(self._string, token_id)
         # Of a forced run, what is left is still forced, and no more than that: it went as far as it could.
         forced = self._forced
         self._forced = forced[1:] if forced and forced[0] == token_id else None
@@ -234,6 +243,15 @@ class Matcher:
             self._go_out(Outside.END if self._compiled.source.ends_after_call else Outside.TEXT)
             self._tail = b""
         return True
+
+    def _go_on_in_string(self, string: BoundedString, token_id: int) -> None:
+        string.accept(token_id)
+        if string.left > 0:
+            self._room = string.left
+            return
+        self._room, self._string = 0, None
+        if string.left == 0:
+            self._num_left = 0  # few tokens end it; the library is quick, and knows what else is forced then
 
     def _accept_in_text(self, token_id: int) -> None:
         joined = self._tail + self._vocabulary.bytes_of(token_id)
@@ -315,13 +333,6 @@ class Matcher:
         ids = np.concatenate(banned)
         np.bitwise_and.at(words, ids >> 5, ~(np.uint32(1) << (ids & 31).astype(np.uint32)))
         return True
-
-
-def _allow_only(out: MaskRow, token_ids: frozenset[int] | tuple[int, ...]) -> None:
-    words = out.data.cast("B")  # for so little, numpy takes four times as long
-    words[:] = bytes(len(words))
-    for token_id in token_ids:
-        words[token_id >> 3] |= 1 << (token_id & 7)
 
 
 def _ends_inside_character(text: bytes) -> bool:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from llguidance import LLTokenizer
 from llguidance._tokenizer import TokenizerWrapper
 
+from inference.grammar.bounded_strings import MOST_LEFT, BoundedString, StringTokens, is_utf8
 from inference.grammar.special_tokens import special_tokens_of
 
 # Kinds of tokens whose part of a mask is known at once where the lexer takes any text of their kind: the longer ones go
@@ -28,7 +29,8 @@ _SLICES = [
 _PLAIN = re.compile(rb"[A-Za-z0-9 _.,;:!?()'/+*=%$#@&~^\x80-\xff-]+")
 NOT_PLAIN = 1 << 20
 _NUM_PROBES = 32
-_SHORT = 16
+_PROBES_A_WORD = 4
+_SHORT = MOST_LEFT
 
 
 class Vocabulary:
@@ -51,21 +53,32 @@ class Vocabulary:
 
         self.plain_chars = [_plain_chars(text) for text in self._token_bytes]
         self._probes, self._rulers = self._choose_probes()
+        self._ruled_lengths = frozenset(num_chars for num_chars, _, _ in self._rulers)
+        self._strings = StringTokens(self._token_bytes, self.plain_chars, self.mask_words)
 
     def _choose_probes(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
         """Tokens of one character that tell free text from anything else, as (word, its bits), and rulers: (characters,
         word, its bit) of a token of each length up to _SHORT and of some beyond, longest first."""
         plain = [token_id for token_id in self._sorted_ids if self.plain_chars[token_id] < NOT_PLAIN]
         single = [token_id for token_id in plain if self.plain_chars[token_id] == 1]
-        probes: dict[int, int] = {}
-        for token_id in single[:: max(1, len(single) // _NUM_PROBES)]:
-            probes[token_id >> 5] = probes.get(token_id >> 5, 0) | 1 << (token_id & 31)
+        by_word: dict[int, list[int]] = {}
+        for token_id in single:
+            by_word.setdefault(token_id >> 5, []).append(token_id)
+        # From few words, since each is a look: those with letters and digits, and those that hold most of others.
+        num_ascii = {
+            word: sum(len(self._token_bytes[token_id]) == 1 for token_id in ids) for word, ids in by_word.items()
+        }
+        words = sorted(by_word, key=lambda word: (-num_ascii[word], -len(by_word[word]), word))
+        probes = []
+        for word in words[: _NUM_PROBES // _PROBES_A_WORD]:
+            ids = by_word[word][:: -(-len(by_word[word]) // _PROBES_A_WORD)]
+            probes.append((word, sum(1 << (token_id & 31) for token_id in ids)))
         rulers: dict[int, tuple[int, int, int]] = {}
         for token_id in sorted(plain, key=self.plain_chars.__getitem__, reverse=True):
             size = self.plain_chars[token_id]
             ruler = size, token_id >> 5, 1 << (token_id & 31)
             rulers.setdefault(size if size <= _SHORT else size // 8 * 8 + _SHORT, ruler)
-        return list(probes.items()), list(rulers.values())
+        return probes, list(rulers.values())
 
     def left_of_text(self, num_left: int, token_id: int) -> int:
         """What a token leaves of at least so many characters of text; 0 if it ends the text.
@@ -74,6 +87,11 @@ class Vocabulary:
         """
         text = self.bytes_of(token_id)
         return 0 if b'"' in text else max(1, num_left - len(text.decode(errors="replace")))
+
+    def bounded_string(self, mask: npt.NDArray[np.int32], room: int) -> BoundedString | None:
+        """For a grammar that `has_plain_strings`: the one that this is the mask of, if it may end at once and as much
+        is known of it. room: what `room_for_text` tells of the mask."""
+        return self._strings.string_at(mask, room, self._ruled_lengths)
 
     @property
     def most_room(self) -> int:
@@ -89,7 +107,12 @@ class Vocabulary:
         for at, bits in self._probes:
             if words[at] & bits != bits:
                 return 0
-        return next((size for size, at, bit in self._rulers if words[at] & bit), 0) if self._probes else 0
+        rulers = self._rulers if self._probes else []
+        if not rulers or words[rulers[0][1]] & rulers[0][2]:
+            return self.most_room
+        # Where a length has room, so have the shorter ones.
+        first = bisect_left(rulers, True, key=lambda ruler: words[ruler[1]] & ruler[2] != 0)
+        return rulers[first][0] if first < len(rulers) else 0
 
     @classmethod
     def from_tokenizer_json(cls, text: str, vocab_size: int, end_token_ids: Sequence[int]) -> Vocabulary:
@@ -153,10 +176,15 @@ def _plain_chars(text: bytes) -> int:
     """How many characters long a token of plain text is; more than any room, if it may be more than that."""
     if not _PLAIN.fullmatch(text):
         return NOT_PLAIN
-    try:
-        return len(text.decode())
-    except UnicodeDecodeError:
-        return NOT_PLAIN
+    return len(text.decode()) if is_utf8(text) else NOT_PLAIN
+
+
+def allow_only(out: npt.NDArray[np.int32], token_ids: Iterable[int]) -> None:
+    """Write a mask. out: [mask_words] int32, contiguous, on the host."""
+    words = out.data.cast("B")  # for so little, numpy takes four times as long
+    words[:] = bytes(len(words))
+    for token_id in token_ids:
+        words[token_id >> 3] |= 1 << (token_id & 7)
 
 
 def special_bytes(token_id: int) -> bytes:

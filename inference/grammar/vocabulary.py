@@ -85,8 +85,13 @@ class Vocabulary:
 
         What `room_for_text` told may be too little, so a text is not over before its quote.
         """
-        text = self.bytes_of(token_id)
-        return 0 if b'"' in text else max(1, num_left - len(text.decode(errors="replace")))
+        num_chars = self.plain_chars[token_id]
+        if num_chars == NOT_PLAIN:
+            text = self._token_bytes[token_id]
+            if b'"' in text:
+                return 0
+            num_chars = len(text.decode(errors="replace"))
+        return max(1, num_left - num_chars)
 
     def bounded_string(self, mask: npt.NDArray[np.int32], room: int) -> BoundedString | None:
         """For a grammar that `has_plain_strings`: the one that this is the mask of, if it may end at once and as much

@@ -5,6 +5,7 @@ Both frames answer the same questions, for `build` to put together. Knows nothin
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -21,6 +22,14 @@ from stream_parser.dialect import Call, Dialect, JsonCall, Messages, PythonCalls
 from stream_parser.patterns import plain
 
 _BLANKS = r"/[ \n]{1,4}/"
+# How models lay out the beginning of a call that is bare JSON, the usual ways first. They forget brackets, too.
+_JSON_OPENINGS = {
+    "one": ('{"KEY": ', '{\n  "KEY": ', '{\n    "KEY": ', '{"KEY":'),
+    "lines": ('{"KEY": ', '{\n  "KEY": ', '{\n    "KEY": ', '{"KEY":'),
+    "array": ('[{"KEY": ', '{"KEY": ', '{\n  "KEY": ', '[\n  {\n    "KEY": ', '{\n    "KEY": ', '[{"KEY":', '{"KEY":'),
+}
+# Each costs 7 us a token of free text.
+_MAX_BARE_TRIGGERS = 64
 
 
 class Frame(Protocol):
@@ -112,6 +121,8 @@ class SpanFrame:
         if opens:
             return tuple(Trigger(plain(opener), plain(opens[0])) for opener in opens)
         anchored = call.anchor != "anywhere"
+        if isinstance(call.body, JsonCall):
+            return self._bare_json_triggers(call, call.body, tools)
         if call.heads:
             head = plain(call.heads[0])
             lead = head[: head.index("{")] if "{" in head else head
@@ -121,6 +132,19 @@ class SpanFrame:
         else:
             texts = [_bare_opening(call, tool, self._bounds) for tool in tools]
         return tuple(Trigger(text, text, anchored) for text in texts)
+
+    def _bare_json_triggers(self, call: Call, body: JsonCall, tools: Sequence[ReadTool]) -> tuple[Trigger, ...]:
+        """JSON that names a tool is a call however it is laid out; so is what stands behind another call's marker."""
+        spellings = _JSON_OPENINGS[body.shape][: max(_MAX_BARE_TRIGGERS // max(len(tools), 1), 1)]
+        colon = ":" if self._bounds.compact_json else ": "
+        lead = ("[" if body.shape == "array" else "") + f'{{"{body.name_keys[0]}"{colon}'
+        found = []
+        for tool in tools:
+            name = json.dumps(tool.name, ensure_ascii=False)
+            for spelling in dict.fromkeys((lead, *(s.replace("KEY", body.name_keys[0]) for s in spellings))):
+                found.append(Trigger(spelling + name, lead + name, call.anchor != "anywhere"))
+        others = [other for other in self._dialect.calls if isinstance(other.body, JsonCall) and not other.heads]
+        return (*found, *(Trigger(plain(opener), "") for other in others for opener in other.opens))
 
     def marks(self) -> tuple[str, ...]:
         found = [opener for section in self._dialect.sections for opener in section.opens]
@@ -236,9 +260,6 @@ def closed_text(writer: LarkWriter, closes: Sequence[str], marks: Sequence[str])
 
 def _bare_opening(call: Call, tool: ReadTool, bounds: Bounds) -> str:
     match call.body:
-        case JsonCall(shape=shape, name_keys=keys):
-            colon = ":" if bounds.compact_json else ": "
-            return ("[" if shape == "array" else "") + f'{{"{keys[0]}"{colon}"{tool.name}"'
         case PythonCalls(brackets=brackets):
             return ("[" if brackets else "") + f"{tool.name}("
         case _:

@@ -33,6 +33,7 @@ from tests.testkit.grammar_kit import (
     text_of,
     vocabulary,
 )
+from tests.testkit.parser_streams import parse_message
 
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 STRICT = (Tool("get_rain", PLACE, strict=True), Tool("ping", {}, strict=True))
@@ -178,6 +179,38 @@ def test_each_syntax_has_its_openings_in_auto(dialect: str, text: str) -> None:
         assert matcher.accept(token)
     assert not constrained[0]
     assert any(constrained), text
+    assert not matcher.is_constrained
+
+
+@pytest.mark.parametrize(
+    ("dialect", "opening"),
+    [
+        (dialect, opening)
+        for dialect in ("llama3_json", "xlam")
+        for opening in ('{"name": "get_rain"', '{"name":"get_rain"', '{\n  "name": "get_rain"',
+                        '{\n    "name": "get_rain"', 'Well.\n  {"name": "get_rain"',
+                        '```json\n{\n  "name": "get_rain"')
+    ] + [("xlam", '[\n  {\n    "name": "get_rain"'), ("xlam", '[{"name":"get_rain"'), ("xlam", "Well. <tool_call>"),
+         ("llama3_json", "<|python_tag|>")],
+)  # fmt: skip
+def test_bare_json_that_names_a_tool_is_a_call_however_it_is_laid_out(dialect: str, opening: str) -> None:
+    matcher = compiler().matcher(source(CallPolicy("auto", STRICT), dialect=dialect))
+    write(matcher, opening)
+    assert matcher.is_constrained
+    text, rng = opening, random.Random(opening)
+    while matcher.is_constrained:
+        token = rng.choice(allowed(matcher) or [])
+        assert matcher.accept(token)
+        text += text_of([token])
+    tools = [{"type": "function", "function": {"name": tool.name, "parameters": tool.parameters}} for tool in STRICT]
+    message = parse_message(dialect, list(text), tools, "stop")
+    assert [call.outcome for call in message.tool_calls] in (["ok"], ["repaired"]), text
+    assert matcher.accept(END)
+
+
+def test_json_that_names_no_tool_is_free_text() -> None:
+    matcher = compiler().matcher(source(CallPolicy("auto", STRICT), dialect="xlam"))
+    write(matcher, '{"name": "Oslo", "rain": true}\nSee {"name": "get_rain"')
     assert not matcher.is_constrained
 
 

@@ -28,7 +28,7 @@ from inference.runner.model_parts import ModelParts
 from inference.runner.rotary import rotation_table
 
 # With more rows, what starts early takes the running kernel's room rather than what it leaves: measured on an H200.
-_MOST_EARLY_ATTENTION, _MOST_EARLY_ADDITIONS = 16, 4
+_MOST_EARLY_ATTENTION, _MOST_EARLY_OUT = 16, 1
 
 
 def nothing() -> None:
@@ -167,8 +167,7 @@ class DeviceLayer:
     def decode(self, scratch: Scratch, batch: int, paged: PagedAttention) -> None:
         inputs, attended = scratch.inputs.first(batch), scratch.attended[:batch]
         hidden, squares = inputs.hidden, inputs.squares
-        is_small = self._may_overlap and batch <= _MOST_EARLY_ADDITIONS
-        out_early, down_early = (is_small and part.may_start_early for part in (self.out, self.down))
+        out_early = self._may_overlap and batch <= _MOST_EARLY_OUT and self.out.may_start_early
         attends_early = False
         if self._joint_norms is not None:
             qkv = self.qkv(hidden, hidden.new_empty(batch, self._shape.qkv_width), squares)
@@ -183,9 +182,8 @@ class DeviceLayer:
         overlap = Overlap(starts_early=attends_early, lets_next_start=out_early)
         paged.decode(self.attention, query, inputs.positions, inputs.tables, attended, overlap=overlap)
         self.out(attended, hidden, squares, starts_early=out_early)
-        overlap = Overlap(lets_next_start=down_early)
-        activated = self.gate_up(hidden, scratch.activated[:batch], squares, overlap=overlap)
-        self.down(activated, hidden, squares, starts_early=down_early)
+        activated = self.gate_up(hidden, scratch.activated[:batch], squares)
+        self.down(activated, hidden, squares)
 
     def prefill(self, hidden: torch.Tensor, tokens: PackedTokens, paged: PagedAttention) -> None:
         qkv = self._stored(self.qkv.many(hidden), tokens.slots, tokens.positions)

@@ -118,9 +118,12 @@ class DecodeSteps:
         self.draws.filtered(logits, row_ids, turns, positions, self._results[:batch])
 
     def kinds(self, sizes: Sequence[int]) -> list[Callable[[], object]]:
-        """One pass of each kind that kernels are compiled for: up to 16 rows, up to MAX_ROWS, and beyond."""
-        largest = {max(size for size in sizes if size <= most) for most in (16, MAX_ROWS, max(sizes))}
-        return [partial(self._draw_filtered, min(sizes)), *(partial(self.compute, size) for size in largest)]
+        """A pass of each kind that kernels are compiled for, as good as: a single row, up to 16, the least above, up to
+        MAX_ROWS, and beyond."""
+        least = min(sizes)
+        chosen = {max((size for size in sizes if size <= most), default=least) for most in (1, 16, MAX_ROWS)}
+        chosen |= {min((size for size in sizes if size > 16), default=least), max(sizes)}
+        return [partial(self._draw_filtered, least), *(partial(self.compute, size) for size in chosen)]
 
     def capture(self, sizes: Sequence[int], progress: Progress) -> None:
         """Largest first, so that graphs share memory. The spare row stands in for every row meanwhile."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
-MOST_LEFT = 24  # above it, the library is quick
+_MOST_LEFT = 24  # above it, the library is quick
 # All of this may stand in a string that has room, and hardly in any other bounded text.
 _IN_STRINGS = (b'"', b"\\", b" ", b"<", b"{", b"[")
 _WHOLE_CHARS = re.compile(rb'(?:[^"\\\x00-\x1F]|\\(?:["\\bfnrt]|u00[01][0-9A-Fa-f]))+')
@@ -21,16 +21,22 @@ _WHOLE_CHARS = re.compile(rb'(?:[^"\\\x00-\x1F]|\\(?:["\\bfnrt]|u00[01][0-9A-Fa-
 _UP_TO_QUOTE = re.compile(rb'(?:[^"\\]|\\(?:u[0-9A-Fa-f]{0,4}|[^u]|\Z))*')
 _ESCAPE = re.compile(rb"\\(?:u[0-9A-Fa-f]{0,4}|[^u]|\Z)")
 _CONTINUATIONS = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
-_NEVER = 1 << 20  # characters: more than fit
+NOT_PLAIN = 1 << 20  # characters, of what is no plain text: more than any room
 
 
 class BoundedString:
-    """Where a row is in such a string. left: characters that may come, as long as it is above 0."""
+    """Where a row is in such a string, some mask of which is known. left: characters that may come, as long as it is
+    above 0."""
 
     __slots__ = ("_mask", "_tokens", "left")
 
     def __init__(self, tokens: StringTokens, mask: npt.NDArray[np.int32], left: int) -> None:
         self._tokens, self._mask, self.left = tokens, mask, left
+
+    @property
+    def has_mask(self) -> bool:
+        """Close enough to the bound that the library need not be asked."""
+        return self.left < _MOST_LEFT
 
     def write_mask(self, out: npt.NDArray[np.int32]) -> None:
         np.bitwise_and(self._mask, self._tokens.fitting[self.left], out=out)
@@ -48,16 +54,16 @@ class StringTokens:
         self._plain_chars = plain_chars
         marks = {text: token_id for token_id, text in enumerate(token_bytes) if text in _IN_STRINGS}
         self._marks = list(marks.values())
-        num_chars = np.full(32 * mask_words, _NEVER)
+        num_chars = np.full(32 * mask_words, NOT_PLAIN)
         num_chars[: len(token_bytes)] = [chars_before_quote(text) for text in token_bytes]
-        self.fitting = [np.packbits(num_chars <= left, bitorder="little").view(np.int32) for left in range(MOST_LEFT)]
+        self.fitting = [np.packbits(num_chars <= left, bitorder="little").view(np.int32) for left in range(_MOST_LEFT)]
 
     def string_at(self, mask: npt.NDArray[np.int32], room: int, known_lengths: Collection[int]) -> BoundedString | None:
         """The string of which this is the mask; None if it may not end yet, or nobody knows how much is left of it.
 
         room: the longest of `known_lengths` of which some plain text may come.
         """
-        if room >= MOST_LEFT or room + 1 not in known_lengths or len(self._marks) < len(_IN_STRINGS):
+        if room + 1 not in known_lengths or len(self._marks) < len(_IN_STRINGS):
             return None
         words = mask.data
         if not all(words[token_id >> 5] >> (token_id & 31) & 1 for token_id in self._marks):
@@ -67,10 +73,10 @@ class StringTokens:
     def num_chars(self, token_id: int) -> int:
         """More than fit, for a token that ends a string or has part of a character."""
         num_chars = self._plain_chars[token_id]
-        if num_chars < MOST_LEFT:
+        if num_chars < NOT_PLAIN:
             return num_chars
         text = self._token_bytes[token_id]
-        return chars_before_quote(text) if _WHOLE_CHARS.fullmatch(text) and is_utf8(text) else _NEVER
+        return chars_before_quote(text) if _WHOLE_CHARS.fullmatch(text) and is_utf8(text) else NOT_PLAIN
 
 
 def chars_before_quote(text: bytes) -> int:

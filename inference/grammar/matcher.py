@@ -121,7 +121,7 @@ class Matcher:
     def mask_may_take_long(self) -> bool:
         """Within a text that has a pattern, and close to a text's bound, the library must look at tokens one by one: a
         millisecond or two, not 50 us. And a lexer that does so for another row is waited for."""
-        if self._grammar is None or self._forced or self._closing or self._string is not None:
+        if self.masked_by() is None:
             return False
         return self._searches or 0 < self._num_left < _SLOW_TO_MASK or self.lexer_lock.locked()
 
@@ -154,7 +154,8 @@ class Matcher:
     def masked_by(self) -> LLMatcher | None:
         """Who computes the next mask, under `lexer_lock`, if that is the library alone. Then call `mask_came`."""
         # Of what is forced, it would allow the first token and nothing else.
-        return None if self._closing or self._forced or self._string is not None else self._grammar
+        is_known = self._closing or self._forced or (self._string is not None and self._string.has_mask)
+        return None if is_known else self._grammar
 
     def mask_came(self, mask: MaskRow) -> None:
         """The next mask is there, and it is the library's. It stays as it is until somebody has asked for `has_mask`,

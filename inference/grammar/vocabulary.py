@@ -11,7 +11,7 @@ import numpy.typing as npt
 from llguidance import LLTokenizer
 from llguidance._tokenizer import TokenizerWrapper
 
-from inference.grammar.bounded_strings import MOST_LEFT, BoundedString, StringTokens, is_utf8
+from inference.grammar.bounded_strings import NOT_PLAIN, BoundedString, StringTokens, is_utf8
 from inference.grammar.special_tokens import special_tokens_of
 
 # Kinds of tokens whose part of a mask is known at once where the lexer takes any text of their kind: the longer ones go
@@ -27,10 +27,9 @@ _SLICES = [
 
 # What hardly begins a marker, a quote or an escape in any dialect. A wrong guess costs a token's second draw.
 _PLAIN = re.compile(rb"[A-Za-z0-9 _.,;:!?()'/+*=%$#@&~^\x80-\xff-]+")
-NOT_PLAIN = 1 << 20
 _NUM_PROBES = 32
 _PROBES_A_WORD = 4
-_SHORT = MOST_LEFT
+_SHORT = 64
 
 
 class Vocabulary:

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from inference.grammar import bounded_strings
 from inference.grammar.bounded_strings import StringTokens, chars_before_quote
 from inference.grammar.build import build_grammar
 from inference.grammar.policy import CallPolicy, JsonSchema, Tool
@@ -122,3 +123,21 @@ def test_only_tokens_of_whole_characters_leave_a_row_in_its_string() -> None:
     left = [8 - tokens.num_chars(token_id) for token_id in range(len(texts))]
     assert left[:5] == [5, 7, 7, 6, -22]
     assert all(number < 0 for number in left[5:])
+
+
+def test_far_from_its_bound_a_strings_masks_are_the_librarys_and_its_length_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded_strings, "_MOST_LEFT", 4)
+    matcher = compiler().matcher(schema_source(TEXT))
+    row = np.zeros(vocabulary().mask_words, dtype=np.int32)
+    (quote,), (char,) = vocabulary().tokens_of(b'"'), vocabulary().tokens_of(b"<")
+    assert matcher.accept(quote)
+    assert matcher.mask(row)
+    is_asked = []
+    for _ in range(9):
+        assert matcher.accept(char)
+        is_asked.append(matcher.masked_by() is not None)
+    assert is_asked == [*[True] * 5, *[False] * 3, True], "at the bound, again"
+    assert matcher.accept(quote)
+    assert matcher.is_done

@@ -15,6 +15,9 @@ from llguidance import LLMatcher
 from inference.grammar.source import GrammarSource, Trigger
 from inference.grammar.vocabulary import Vocabulary
 
+# As grammars write JSON.
+_SPACED = re.compile(rb"([,:])[ \t\n]*")
+
 
 class Row(Protocol):
     """Who uses a replica; asked from other threads."""
@@ -118,8 +121,14 @@ class CompiledSource:
             return found
 
     def enter(self, replica: Replica, trigger: Trigger, rest: bytes) -> LLMatcher | None:
-        """The grammar behind a trigger and the `rest` of the token that completed it; None: it does not go on so."""
-        return self._consumed(replica, self._leads[trigger] + rest)
+        """The grammar behind a trigger and the `rest` of the token that completed it; None: it does not go on so.
+
+        Blanks of the rest may be others than the grammar's: they are written, and parsers do not mind them.
+        """
+        lead = self._leads[trigger]
+        ways = dict.fromkeys((rest, rest.rstrip(b" \t\n"), _SPACED.sub(rb"\1 ", rest).rstrip(b" ")))
+        found = (self._consumed(replica, lead + way) for way in ways)
+        return next((matcher for matcher in found if matcher is not None), None)
 
     def overruns(self, number: int, num_seen: int) -> npt.NDArray[np.int64]:
         """The tokens that complete a trigger of which `num_seen` bytes are there, and go on against the grammar."""

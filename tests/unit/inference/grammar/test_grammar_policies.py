@@ -7,6 +7,7 @@ import random
 import pytest
 
 from inference.grammar.build import Opening, build_grammar
+from inference.grammar.compile import GrammarCompiler
 from inference.grammar.errors import GrammarError
 from inference.grammar.matcher import Matcher
 from inference.grammar.policy import (
@@ -21,6 +22,7 @@ from inference.grammar.policy import (
     Tool,
 )
 from inference.grammar.source import GrammarSource
+from inference.grammar.vocabulary import Vocabulary
 from stream_parser.dialects import DIALECTS
 from tests.testkit.grammar_kit import (
     END,
@@ -206,6 +208,22 @@ def test_bare_json_that_names_a_tool_is_a_call_however_it_is_laid_out(dialect: s
     message = parse_message(dialect, list(text), tools, "stop")
     assert [call.outcome for call in message.tool_calls] in (["ok"], ["repaired"]), text
     assert matcher.accept(END)
+
+
+@pytest.mark.parametrize("last", ['",\n', '",\n  ', '","', '",\n  "'])
+def test_a_token_that_names_a_tool_and_goes_on_with_other_blanks_leads_into_the_call(last: str) -> None:
+    """Where it was guessed, nobody has asked for a mask."""
+    own = Vocabulary.from_token_bytes(
+        [b"<end>", *(bytes([byte]) for byte in range(256)), last.encode()], 258, [END], [END]
+    )
+    found = build_grammar(DIALECTS["xlam"], CallPolicy("auto", STRICT), bounds=SMALL_BOUNDS)
+    assert found is not None
+    matcher = GrammarCompiler(own).matcher(found)
+    for byte in b'{\n  "name": "get_rain':
+        assert matcher.accept(1 + byte)
+    assert matcher.accept(257)
+    assert matcher.is_constrained
+    assert not matcher.accept(1 + ord("x"))
 
 
 def test_json_that_names_no_tool_is_free_text() -> None:

@@ -13,7 +13,7 @@ from gateway.protocols.fields import Fields, integers, missing, wrong_type
 from gateway.protocols.frames import Frame, HttpProtocol, Json, TurnLabels, dumps, openai_error_body
 from gateway.protocols.handed_on import openai_fields
 from gateway.protocols.openai_chat import DONE_FRAME, usage_object
-from gateway.protocols.output_format import structured_format
+from gateway.protocols.output_format import chat_format
 from gateway.protocols.sampling import (
     MAX_LOGPROBS,
     MAX_TOKEN_ID,
@@ -60,7 +60,7 @@ def decode_completion(body: Json) -> CompletionTurn:
         raise InvalidRequest("suffix", "suffix is not supported: the model continues a prompt, it does not infill.")
     stop = decode_stop(fields)
     max_tokens = decode_max_tokens(fields, "max_tokens", "max_completion_tokens", low=0)
-    output, output_field = structured_format(fields)
+    output, output_field = chat_format(fields)
 
     return CompletionTurn(
         model=fields.string("model"),

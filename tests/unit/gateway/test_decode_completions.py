@@ -2,6 +2,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.completions import decode_completion
+from gateway.types import Choice, JsonObject, Regex
 
 
 def test_defaults_are_the_apis():
@@ -30,6 +31,21 @@ def test_benchmark_fields_reach_the_engine():
     turn = decode_completion({"prompt": [1], "max_tokens": 8, "min_tokens": 8, "ignore_eos": True, "logprobs": 0})
     assert (turn.params.max_tokens, turn.params.min_tokens, turn.params.ignore_eos) == (8, 8, True)
     assert turn.params.logprobs == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "output", "field"),
+    [
+        ({"response_format": {"type": "json_object"}}, JsonObject(), "response_format"),
+        ({"guided_choice": ["a"]}, Choice(("a",)), "guided_choice"),
+        ({"response_format": {"type": "text"}, "structured_outputs": {"regex": "a"}}, Regex("a"),
+         "structured_outputs.regex"),
+    ],
+)  # fmt: skip
+def test_a_form_may_be_asked_for_as_on_chat(fields, output, field):
+    turn = decode_completion({"prompt": "Once", **fields})
+    assert (turn.output, turn.output_field) == (output, field)
+    assert len(turn.warnings) == 1
 
 
 def test_max_tokens_zero_is_allowed_here():

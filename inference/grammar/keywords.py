@@ -35,6 +35,7 @@ NOT_ENFORCED = frozenset(
 )  # fmt: skip
 REFUSED = frozenset({"$dynamicRef", "$recursiveRef"})
 
+_ANY = "any"  # draft 3's name of all types
 _MAX_COUNT = 1_000_000
 _MAX_MAGNITUDE = 308
 
@@ -190,7 +191,7 @@ def types(schema: Mapping[str, Any], path: str) -> frozenset[str]:
     named = schema.get("type")
     listed = named if isinstance(named, list) else [] if named is None else [named]
     for name in listed:
-        if not isinstance(name, str) or schema_types({"type": name}) == ALL_TYPES:
+        if not isinstance(name, str) or (name.lower() != _ANY and schema_types({"type": name}) == ALL_TYPES):
             raise UnsupportedKeyword(path, "type", f"names no JSON type: {named!r:.60}.")
     if "enum" in schema and not isinstance(schema["enum"], list):
         raise UnsupportedKeyword(path, "enum", f"must be a list, got {schema['enum']!r:.60}.")

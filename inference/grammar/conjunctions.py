@@ -12,7 +12,7 @@ from inference.grammar.errors import UnsupportedKeyword
 from inference.grammar.keywords import Found
 from inference.grammar.nodes import Impossible, NumberRange, Text
 from inference.grammar.places import Part, Reader
-from inference.grammar.text_patterns import FORMATS, pattern_fault, whole_pattern
+from inference.grammar.text_patterns import FORMATS, all_to_find, pattern_fault, whole_pattern
 from inference.grammar.text_sets import text_set
 
 # The lexer counts remainders: a state each, and so long to build. Powers of ten are read off the last digits.
@@ -32,7 +32,8 @@ def merge_texts(parts: Sequence[Part], reader: Reader) -> Text | Impossible:
     for part in parts:
         pattern, form = part.schema.get("pattern"), part.schema.get("format")
         if pattern is not None:
-            patterns.setdefault(checked_pattern(pattern, part.path), part.path)
+            for one in all_to_find(pattern) if isinstance(pattern, str) else [pattern]:
+                patterns.setdefault(checked_pattern(one, part.path), part.path)
         if isinstance(form, str) and form in FORMATS:
             formats.setdefault(form, part.path)
         elif isinstance(form, str):

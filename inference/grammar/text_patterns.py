@@ -63,6 +63,7 @@ _UNSUPPORTED = (
 _MAX_PATTERN = 4096
 # A brace that repeats nothing is itself.
 _ATOM_OR_BRACE = re.compile(ATOM.pattern + r"|\{(?![0-9]*,?[0-9]*\})", re.DOTALL)
+_ATOM_OR_BRACKET = re.compile(ATOM.pattern + r"|[()]", re.DOTALL)
 # A class that begins with what ends it: Python reads on to the next bracket.
 _OPEN_CLASS = re.compile(r"\[\^?\]")
 
@@ -89,6 +90,29 @@ def pattern_fault(pattern: str) -> str:
     except RecursionError:
         return "is nested too deeply"
     return ""
+
+
+def all_to_find(pattern: str) -> list[str]:
+    """The patterns that a text must have for this one: what it looks ahead for at its start, each, and the rest."""
+    if not pattern.startswith("^(?=") or len(_alternatives(pattern)) > 1:
+        return [pattern]
+    found, rest = [], pattern[1:]
+    while rest.startswith("(?=") and (end := _group_end(rest)):
+        if rest[end : end + 1] in ("*", "+", "?", "{"):
+            return [pattern]
+        found.append("|".join(f"^{option}" for option in _alternatives(rest[3 : end - 1])))
+        rest = rest[end:]
+    return [*found, f"^{rest}"]
+
+
+def _group_end(pattern: str) -> int:
+    """Behind the bracket that closes the group which `pattern` begins with; 0 if none does."""
+    depth = 0
+    for found in _ATOM_OR_BRACKET.finditer(pattern):
+        depth += {"(": 1, ")": -1}.get(found[0], 0)
+        if depth == 0 and found[0] == ")":
+            return found.end()
+    return 0
 
 
 def whole_pattern(pattern: str) -> str:

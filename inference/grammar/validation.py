@@ -16,7 +16,7 @@ from inference.grammar.errors import GrammarError
 from inference.grammar.evaluated import evaluated_items, evaluated_keys
 from inference.grammar.keywords import dependents, item_schemas
 from inference.grammar.references import References
-from inference.grammar.text_patterns import pattern_fault, whole_pattern
+from inference.grammar.text_patterns import all_to_find, pattern_fault, whole_pattern
 from inference.grammar.text_sets import TextSet, text_set
 from stream_parser.schema_types import schema_types
 
@@ -190,9 +190,10 @@ def _matches(pattern: str, text: str) -> bool:
 @lru_cache(maxsize=256)
 def _texts_of(pattern: str) -> TextSet | None:
     """None for a pattern that cannot be followed."""
-    if pattern_fault(pattern):
+    parts = all_to_find(pattern)
+    if any(map(pattern_fault, parts)):
         return None
-    found = text_set(whole_pattern(pattern))
+    found = text_set(*map(whole_pattern, parts))
     return None if found.fault else found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
+from threading import Lock
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ class AheadCompiler:
     def __init__(self, device: torch.device, threads: Executor) -> None:
         self._device, self._threads = device, threads
         self._begun: dict[str, tuple[Future[Any], _Finish]] = {}
+        self._lock = Lock()
+        self._launchers: set[tuple[str, ...]] = set()  # loaded, or about to be
 
     def begin(self, passes: Iterable[Pass]) -> None:
         """Run the passes without the kernels that are not loaded, then begin to compile those.
@@ -44,14 +47,27 @@ class AheadCompiler:
 
     def wait(self) -> None:
         """Until all that has begun is loaded; launches find it then. Raises what a compilation has raised."""
-        for kernel, finish in self._begun.values():
-            finish(kernel.result())
+        for kernel, finish in [(begun.result(), finish) for begun, finish in self._begun.values()]:
+            with torch.cuda.device(self._device):
+                _ = kernel.run
+            finish(kernel)
 
     def _loaded(self, compile_kernel: _Compile) -> Any:
-        """The kernel, compiled or from Triton's cache on the disk."""
+        """The kernel, compiled or from Triton's cache on the disk; if nobody else does so, with its launcher.
+
+        A launcher, made by a C compiler, is a module that all kernels of one signature share, and all launchers have
+        one name. Python loads a module again by handing out the one of this name that it loaded last, with its content
+        exchanged: a thread that has just loaded another would find the wrong launcher there. So none is loaded a second
+        time beside others.
+        """
         with torch.cuda.device(self._device):
             kernel = compile_kernel()
-            _ = kernel.run  # is made, by a C compiler, when it is first asked for
+            signature = tuple(map(str, kernel.src.signature.values()))
+            with self._lock:
+                is_first = signature not in self._launchers
+                self._launchers.add(signature)
+            if is_first:
+                _ = kernel.run
         return kernel
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from threading import Barrier
-from types import ModuleType
+from threading import Barrier, Thread, current_thread
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -36,9 +36,12 @@ class FakeFunction:
 
     def __init__(self, name: str = "kernel", compiler: Callable[[], object] = list) -> None:
         self._name, self._compiler = name, compiler
-        self._cache: dict[str, object] = {}
+        self._cache: dict[str, FakeKernel] = {}
         self.compiled: list[str] = []
         self.launched: list[str] = []
+
+    def loaded_by(self, key: str) -> Thread | None:
+        return self._cache[key].loaded_by
 
     def launch(self, key: str) -> None:
         if key not in self._cache:
@@ -52,15 +55,23 @@ class FakeFunction:
     def _compile(self, key: str) -> FakeKernel:
         self._compiler()
         self.compiled.append(key)
-        return FakeKernel()
+        return FakeKernel(key)
 
 
 class FakeKernel:
-    is_loaded = False
+    """Of the signature that its key is. loaded_by: the thread that has."""
+
+    def __init__(self, key: str) -> None:
+        self.src = SimpleNamespace(signature={"x": key[0], "y": "constexpr"})
+        self.loaded_by: Thread | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        return self.loaded_by is not None
 
     @property
     def run(self) -> object:
-        self.is_loaded = True
+        self.loaded_by = self.loaded_by or current_thread()
         return self
 
 
@@ -170,3 +181,19 @@ def test_a_pass_that_fails_leaves_no_mode_behind(make_compiler):
     with ThreadPoolExecutor(4) as threads, pytest.raises(ValueError, match="a pass"):
         make_compiler(threads).begin([fail])
     assert FakeMode.active is None
+
+
+def test_a_launcher_that_kernels_share_is_loaded_beside_others_but_once(make_compiler):
+    function = FakeFunction()
+    keys = ["a", "a2", "a3", "b", "b2", "c"]
+    with ThreadPoolExecutor(6) as threads:
+        compiler = make_compiler(threads)
+        compiler.begin(_passes(function, keys[:4]))
+        compiler.begin(_passes(function, keys[4:]))
+        compiler.wait()
+        elsewhere = [key[0] for key in keys if function.loaded_by(key) is not current_thread()]
+        assert sorted(elsewhere) == ["a", "b", "c"]
+        compiler.begin(_passes(function, ["c2", "d"]))
+        compiler.wait()
+    assert function.loaded_by("c2") is current_thread()
+    assert function.loaded_by("d") not in (None, current_thread())

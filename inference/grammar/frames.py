@@ -18,16 +18,17 @@ from inference.grammar.policy import Bounds
 from inference.grammar.raw_text import escaped, without
 from inference.grammar.source import Trigger
 from inference.grammar.tags import ended
-from stream_parser.dialect import Call, Dialect, JsonCall, Messages, PythonCalls, Route, Span
+from stream_parser.dialect import Body, Call, Dialect, JsonCall, Messages, PythonCalls, Route, Span
 from stream_parser.patterns import plain
 
 _BLANKS = r"/[ \n]{1,4}/"
-# How models lay out the beginning of a call that is bare JSON, the usual ways first. They forget brackets, too.
+# How models lay out the beginning of a call that has no marker, the usual ways first. They forget brackets, too.
 _JSON_OPENINGS = {
     "one": ('{"KEY": ', '{\n  "KEY": ', '{\n    "KEY": ', '{"KEY":'),
     "lines": ('{"KEY": ', '{\n  "KEY": ', '{\n    "KEY": ', '{"KEY":'),
     "array": ('[{"KEY": ', '{"KEY": ', '{\n  "KEY": ', '[\n  {\n    "KEY": ', '{\n    "KEY": ', '[{"KEY":', '{"KEY":'),
 }
+_PYTHON_OPENINGS = ("[", "[\n    ", "[\n  ", "[ ")
 # Each costs 7 us a token of free text.
 _MAX_BARE_TRIGGERS = 64
 
@@ -121,8 +122,12 @@ class SpanFrame:
         if opens:
             return tuple(Trigger(plain(opener), plain(opens[0])) for opener in opens)
         anchored = call.anchor != "anywhere"
-        if isinstance(call.body, JsonCall):
-            return self._bare_json_triggers(call, call.body, tools)
+        if isinstance(call.body, JsonCall) or call.body == PythonCalls(brackets=True):
+            others = [other for other in self._dialect.calls if other.body == call.body and not other.heads]
+            behind = (Trigger(plain(opener), "") for other in others for opener in other.opens)
+            ways = max(_MAX_BARE_TRIGGERS // max(len(tools), 1), 1)
+            spelled = (pair for tool in tools for pair in _bare_openings(call.body, tool.name, self._bounds)[:ways])
+            return (*(Trigger(text, lead, anchored) for text, lead in spelled), *behind)
         if call.heads:
             head = plain(call.heads[0])
             lead = head[: head.index("{")] if "{" in head else head
@@ -130,21 +135,8 @@ class SpanFrame:
                 return (Trigger(lead, lead, anchored),)
             texts = [head.replace("{name}", tool.name) for tool in tools]
         else:
-            texts = [_bare_opening(call, tool, self._bounds) for tool in tools]
+            texts = [_bare_opening(call, tool) for tool in tools]
         return tuple(Trigger(text, text, anchored) for text in texts)
-
-    def _bare_json_triggers(self, call: Call, body: JsonCall, tools: Sequence[ReadTool]) -> tuple[Trigger, ...]:
-        """JSON that names a tool is a call however it is laid out; so is what stands behind another call's marker."""
-        spellings = _JSON_OPENINGS[body.shape][: max(_MAX_BARE_TRIGGERS // max(len(tools), 1), 1)]
-        colon = ":" if self._bounds.compact_json else ": "
-        lead = ("[" if body.shape == "array" else "") + f'{{"{body.name_keys[0]}"{colon}'
-        found = []
-        for tool in tools:
-            name = json.dumps(tool.name, ensure_ascii=False)
-            for spelling in dict.fromkeys((lead, *(s.replace("KEY", body.name_keys[0]) for s in spellings))):
-                found.append(Trigger(spelling + name, lead + name, call.anchor != "anywhere"))
-        others = [other for other in self._dialect.calls if isinstance(other.body, JsonCall) and not other.heads]
-        return (*found, *(Trigger(plain(opener), "") for other in others for opener in other.opens))
 
     def marks(self) -> tuple[str, ...]:
         found = [opener for section in self._dialect.sections for opener in section.opens]
@@ -258,12 +250,18 @@ def closed_text(writer: LarkWriter, closes: Sequence[str], marks: Sequence[str])
     return either([ended(writer, text, closer, may_be_empty=True) for closer in closes])
 
 
-def _bare_opening(call: Call, tool: ReadTool, bounds: Bounds) -> str:
-    match call.body:
-        case PythonCalls(brackets=brackets):
-            return ("[" if brackets else "") + f"{tool.name}("
-        case _:
-            return tool.name
+def _bare_opening(call: Call, tool: ReadTool) -> str:
+    return tool.name + "(" if isinstance(call.body, PythonCalls) else tool.name
+
+
+def _bare_openings(body: Body, name: str, bounds: Bounds) -> list[tuple[str, str]]:
+    """How a call without a marker begins, the grammar's own way first: what is written, and how the grammar has it."""
+    if not isinstance(body, JsonCall):
+        return [(f"{way}{name}(", f"[{name}(") for way in _PYTHON_OPENINGS]
+    key, spelled = body.name_keys[0], json.dumps(name, ensure_ascii=False)
+    lead = ("[" if body.shape == "array" else "") + f'{{"{key}"{":" if bounds.compact_json else ": "}{spelled}'
+    ways = [way.replace("KEY", key) + spelled for way in _JSON_OPENINGS[body.shape]]
+    return [(text, lead) for text in dict.fromkeys((lead, *ways))]
 
 
 def bare_call_patterns(dialect: Dialect, names: Sequence[str]) -> list[str]:

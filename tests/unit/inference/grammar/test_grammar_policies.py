@@ -193,9 +193,10 @@ def test_each_syntax_has_its_openings_in_auto(dialect: str, text: str) -> None:
                         '{\n    "name": "get_rain"', 'Well.\n  {"name": "get_rain"',
                         '```json\n{\n  "name": "get_rain"')
     ] + [("xlam", '[\n  {\n    "name": "get_rain"'), ("xlam", '[{"name":"get_rain"'), ("xlam", "Well. <tool_call>"),
-         ("llama3_json", "<|python_tag|>")],
+         ("llama3_json", "<|python_tag|>"), ("pythonic", "[ get_rain("), ("pythonic", "[\n    get_rain("),
+         ("pythonic", "Well. <|python_start|>")],
 )  # fmt: skip
-def test_bare_json_that_names_a_tool_is_a_call_however_it_is_laid_out(dialect: str, opening: str) -> None:
+def test_a_call_without_a_marker_is_one_however_it_is_laid_out(dialect: str, opening: str) -> None:
     matcher = compiler().matcher(source(CallPolicy("auto", STRICT), dialect=dialect))
     write(matcher, opening)
     assert matcher.is_constrained

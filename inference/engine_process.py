@@ -86,7 +86,9 @@ class _Grammars:
 
     def _read(self) -> GrammarCompiler:
         config, model = self._config, self._model
-        return GrammarCompiler.from_folder(config.model_dir, model.vocab_size, model.eos_token_ids)
+        compiler = GrammarCompiler.from_folder(config.model_dir, model.vocab_size, model.eos_token_ids)
+        gc.freeze()  # lists as long as the vocabulary, which stay too
+        return compiler
 
 
 def _serve(connection: socket.socket, engine: Engine, grammars: _Grammars) -> None:

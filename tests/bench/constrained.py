@@ -10,6 +10,7 @@ writes a list of objects such as five tools take; the others write freely. Print
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 import tempfile
@@ -52,7 +53,9 @@ def main() -> None:
         )  # fmt: skip
         model = load(config)
     model.runner.compute_masks_with(MaskThreads(8).compute)
-    sys.setswitchinterval(0.0005)  # as in the engine's process
+    sys.setswitchinterval(0.0005)  # as in the engine's process, like what follows
+    gc.collect()
+    gc.freeze()
     _window(model, compiler, args, 1.0, steps=20)  # whatever is set up on first use
     found: dict[float, list[dict[str, float]]] = {share: [] for share in SHARES}
     for _ in range(args.rounds):

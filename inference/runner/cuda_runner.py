@@ -23,6 +23,7 @@ from inference.runner.device_masks import DeviceMasks
 from inference.runner.kernels.attention import PagedAttention
 from inference.runner.kernels.chunks import ChunkAttention
 from inference.runner.kernels.linear import MAX_ROWS
+from inference.runner.kernels.rows import LONGEST_RUN
 from inference.runner.kernels.sampling import BY_HOST
 from inference.runner.request_rows import RowSampling
 from inference.runner.sampler import draw, gather_logprobs, read_logprobs
@@ -33,7 +34,7 @@ from inference.types import TokenLogprobs
 
 # Short runs of known tokens go along with the decoding rows, an entry a token. Each entry reads all keys before it, so
 # that far into a sequence a prefill is cheaper.
-_LONGEST_RUN, _RUN_KEYS = 16, 32_768
+_RUN_KEYS = 32_768
 # Up to each of these numbers of rows the products of a step take equally long.
 _SIZES = (16, MAX_ROWS)
 
@@ -73,7 +74,7 @@ class CudaRunner:
     ) -> None:  # fmt: skip
         self.bounds = StepBounds(
             prefills_apart=True, sizes=(*(size for size in _SIZES if size < max_rows), max_rows),
-            longest_run=_LONGEST_RUN, run_keys=_RUN_KEYS, masks_may_be_late=True,
+            longest_run=LONGEST_RUN, run_keys=_RUN_KEYS, masks_may_be_late=True,
         )  # fmt: skip
         self._pool, self._device = pool, model.embedding.device
         self.rows = CudaRows(max_rows, max_model_len, pool.layout.block_size, self._device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 import pytest
@@ -51,15 +52,25 @@ def _layer(num_rows: int, has_norm: bool) -> _Layer:
 
 
 @pytest.mark.parametrize("has_norm", [True, False])
-@pytest.mark.parametrize("num_rows", [1, 3, 16])
-def test_what_starts_early_computes_the_same_bits_in_every_replay(num_rows, has_norm):
+@pytest.mark.parametrize(("num_rows", "is_run"), [(1, False), (3, False), (16, False), (16, True)])
+def test_what_starts_early_computes_the_same_bits_in_every_replay(num_rows, is_run, has_norm):
+    """is_run: all entries are one row's, its newest tokens, over the border of a split or not."""
     torch.manual_seed(num_rows)
     layers = [_layer(num_rows, has_norm) for _ in range(6)]
     assert all(layer.out.tiling.groups > 1 and layer.down.tiling.groups > 1 for layer in layers)
     table = torch.randperm(num_rows * _BLOCKS, device=DEVICE).to(torch.int32).view(num_rows, _BLOCKS)
+    if is_run:
+        table = table[:1].repeat(num_rows, 1)
     paged = PagedAttention(_SHAPE, table, 16, max_model_len=16 * _BLOCKS, max_batch=16)
     begin = torch.randn(num_rows, _HIDDEN, device=DEVICE).bfloat16()
-    positions = torch.randint(0, 16 * _BLOCKS, (num_rows,), device=DEVICE, dtype=torch.int32)
+
+    def choose_positions() -> torch.Tensor:
+        if not is_run:
+            return torch.randint(0, 16 * _BLOCKS, (num_rows,), device=DEVICE, dtype=torch.int32)
+        first = random.randrange(16 * _BLOCKS - num_rows)
+        return torch.arange(first, first + num_rows, device=DEVICE, dtype=torch.int32)
+
+    positions = choose_positions()
     angles = torch.rand(num_rows, 32, device=DEVICE)
     rotations = torch.cat([angles.cos(), angles.sin()], dim=1)
     hidden, squares = begin.clone(), RowSquares.on(DEVICE)
@@ -92,7 +103,7 @@ def test_what_starts_early_computes_the_same_bits_in_every_replay(num_rows, has_
                 step(is_early)
         for _ in range(40):
             begin.copy_(torch.randn(num_rows, _HIDDEN, device=DEVICE))
-            positions.copy_(torch.randint(0, 16 * _BLOCKS, (num_rows,), device=DEVICE))
+            positions.copy_(choose_positions())
             found = []
             for graph in graphs.values():
                 # What a step leaves at the newest token's place must not help the other.

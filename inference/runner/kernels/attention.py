@@ -15,6 +15,7 @@ from inference.runner.kernels.decode_attention import decode_kernel
 from inference.runner.kernels.heads import HeadShape, LayerAttention
 from inference.runner.kernels.overlap import NO_OVERLAP, Overlap
 from inference.runner.kernels.prefill_attention import prefill_kernel
+from inference.runner.kernels.rows import LONGEST_RUN
 
 _LOG2E = 1.4426950408889634
 _MOST_SPLITS = 256
@@ -117,7 +118,7 @@ class PagedAttention:
             TILE_KV=tiling.tile_kv, TILES=self._tiles, MAX_SPLITS=self._max_splits, CHUNK=_CHUNK, BY_CHUNK=by_chunk,
             SOFT_CAP=layer.soft_cap * _LOG2E, STAGES=tiling.chunk_stages if by_chunk else tiling.num_stages,
             UNROLL=max(2, 16 // group), STARTS_EARLY=overlap.starts_early, LETS_NEXT_START=overlap.lets_next_start,
-            launch_pdl=overlap.starts_early, num_warps=tiling.num_warps,
+            MOST_NEW=LONGEST_RUN, launch_pdl=overlap.starts_early, num_warps=tiling.num_warps,
         )  # fmt: skip
 
     def attend_packed(

@@ -29,9 +29,10 @@ def decode_kernel(
     GROUP: tl.constexpr, GROUP_POW2: tl.constexpr, TILE_Q: tl.constexpr, TILE_KV: tl.constexpr, TILES: tl.constexpr,
     MAX_SPLITS: tl.constexpr, CHUNK: tl.constexpr, BY_CHUNK: tl.constexpr, SOFT_CAP: tl.constexpr,
     STAGES: tl.constexpr, UNROLL: tl.constexpr, STARTS_EARLY: tl.constexpr, LETS_NEXT_START: tl.constexpr,
+    MOST_NEW: tl.constexpr,
 ):  # fmt: skip
     """BY_CHUNK: a program does whole chunks. STARTS_EARLY: see kernels.overlap; the kernel before leaves the queries,
-    and each row's newest key and value."""
+    and at most MOST_NEW of a row's keys and values, the newest ones."""
     if LETS_NEXT_START:
         gdc_launch_dependents()
     kv_head = tl.program_id(0)
@@ -54,13 +55,16 @@ def decode_kernel(
         at_query = query + index.to(tl.int64) * query_stride + (first_head + group[:, None]) * DIM + dims[None, :]
         table = tables + index.to(tl.int64) * table_stride
         pair = index * NUM_KV_HEADS + kv_head
-        own_splits = (num_parts - program + num_active - 1) // num_active * SPLITS_A_PART
-        has_newest = (num_parts - 1) % num_active == program
-        if has_newest:
+        own_parts = (num_parts - program + num_active - 1) // num_active
+        own_splits = own_parts * SPLITS_A_PART
+        own_last = program + (own_parts - 1) * num_active
+        if own_last == num_parts - 1:
             own_splits -= num_parts * SPLITS_A_PART - num_splits
         if STARTS_EARLY:
             q = tl.zeros([TILE_Q, DIM], query.dtype.element_ty)
-            if has_newest:
+            # Other entries of the pass may be the row's tokens just before.
+            first_new = tl.maximum(num_keys - MOST_NEW, first_key) // SPLIT - first_split
+            if own_last >= first_new // SPLITS_A_PART:
                 gdc_wait()  # what it reads first may be what is still being written
         else:
             q = tl.load(at_query, mask=in_group[:, None], other=0.0)

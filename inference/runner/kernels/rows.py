@@ -16,6 +16,8 @@ from inference.runner.kernels.linear import RowSquares
 # An entry's turn: does it draw the token after its own, is it the row's last, and, from here on, its place in the row.
 DRAWS, IS_LAST, TURN = 1, 2, 4
 DECODES_ONE = DRAWS + IS_LAST
+# Entries of one row in a pass, at most.
+LONGEST_RUN = 16
 
 
 @triton.jit

@@ -109,8 +109,7 @@ class Matcher:
             return True
         if self._outside is Outside.END:
             return False
-        self._accept_in_text(token_id)
-        return True
+        return self._accept_in_text(token_id)
 
     @property
     def lets_most_through(self) -> bool:
@@ -254,21 +253,25 @@ class Matcher:
         if string.left == 0:
             self._num_left = 0  # few tokens end it; the library is quick, and knows what else is forced then
 
-    def _accept_in_text(self, token_id: int) -> None:
-        joined = self._tail + self._vocabulary.bytes_of(token_id)
-        found = self._first_trigger(joined, len(self._tail))
+    def _accept_in_text(self, token_id: int) -> bool:
+        tail = self._tail
+        joined = tail + self._vocabulary.bytes_of(token_id)
+        found = self._first_trigger(joined, len(tail))
         if found is None:
             self._think(token_id)
-            return
-        trigger, end = found
+            return True
+        trigger, start, end = found
         grammar = self._enter(trigger, joined[end:])
-        if grammar is None:
+        if grammar is not None:
+            self._is_thinking = False
+            self._go_into(grammar)
+        elif start < len(tail):
+            return False  # the token's mask rules this out; it was drawn without
+        else:
             # One token held the whole trigger and more; what follows is the parser's to repair.
             self._think(token_id)
             self._tail = b""
-            return
-        self._is_thinking = False
-        self._go_into(grammar)
+        return True
 
     def _enter(self, trigger: Trigger, rest: bytes) -> LLMatcher | None:
         if self._replica is None or self._replica.is_broken:
@@ -277,8 +280,8 @@ class Matcher:
             self.lexer_lock = self._replica.lock
         return self._compiled.enter(self._replica, trigger, rest)
 
-    def _first_trigger(self, joined: bytes, num_old: int) -> tuple[Trigger, int] | None:
-        """The earliest trigger that ends within the new bytes, and where it ends."""
+    def _first_trigger(self, joined: bytes, num_old: int) -> tuple[Trigger, int, int] | None:
+        """The earliest trigger that ends within the new bytes, where it begins, and where it ends."""
         best: tuple[int, int, Trigger] | None = None
         for trigger, text in self._compiled.triggers:
             at = joined.find(text, max(num_old - len(text) + 1, 0))
@@ -286,7 +289,7 @@ class Matcher:
                 at = joined.find(text, at + 1)
             if at >= 0 and (best is None or (at, -len(text)) < best[:2]):
                 best = (at, -len(text), trigger)
-        return None if best is None else (best[2], best[0] - best[1])
+        return None if best is None else (best[2], best[0], best[0] - best[1])
 
     def _think(self, token_id: int) -> None:
         """One token more of text: its tail, and its reasoning's budget."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from inference.grammar.build import Opening, build_grammar
@@ -225,6 +226,25 @@ def test_a_token_that_names_a_tool_and_goes_on_with_other_blanks_leads_into_the_
     assert matcher.accept(257)
     assert matcher.is_constrained
     assert not matcher.accept(1 + ord("x"))
+
+
+def test_a_token_that_completes_an_opening_against_the_grammar_is_refused_if_nobody_masked_it() -> None:
+    own = Vocabulary.from_token_bytes(
+        [b"<end>", *(bytes([byte]) for byte in range(256)), b'","x', b'{"name": "get_rain","x'], 259, [END], [END]
+    )
+    found = build_grammar(DIALECTS["xlam"], CallPolicy("auto", STRICT), bounds=SMALL_BOUNDS)
+    assert found is not None
+    matcher = GrammarCompiler(own).matcher(found)
+    for byte in b'{"name": "get_rain':
+        assert matcher.accept(1 + byte)
+    row = np.zeros(own.mask_words, np.int32)
+    assert matcher.mask(row)
+    assert not row[257 >> 5] >> (257 & 31) & 1
+    assert not matcher.accept(257)
+    assert not matcher.is_constrained, "nothing has changed"
+    for byte in b'",':
+        assert matcher.accept(1 + byte)
+    assert matcher.is_constrained
 
 
 def test_json_that_names_no_tool_is_free_text() -> None:

@@ -16,11 +16,11 @@ from inference.grammar.special_tokens import special_tokens_of
 
 # Kinds of tokens whose part of a mask is known at once where the lexer takes any text of their kind: the longer ones go
 # on where the shorter ones end. With a bound on text, only those apply that are no longer than what is left of it, so
-# there are several lengths of the commonest, text without the characters with which the dialects' markers begin. How
-# the lengths were chosen: docs/adr/0006.
+# there are several lengths of the commonest, text without quotes and without the characters with which the dialects'
+# markers begin. How the lengths were chosen: docs/adr/0006.
 _SLICES = [
     r"[\x20\x0A\x0D\x09]+",
-    *(rf'[^"\\\x00-\x1F\x7F<\[\]{{}}|>]{{1,{num_chars}}}' for num_chars in (4, 7, 10, 16, 30)),
+    *(rf"""[^"'\\\x00-\x1F\x7F<\[\]{{}}|>]{{1,{num_chars}}}""" for num_chars in (4, 7, 10, 16, 30)),
     *(rf'[^"\\\x00-\x1F\x7F]{size}' for size in ("{1,10}", "{1,30}", "+")),
 ]
 

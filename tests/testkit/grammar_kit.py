@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
+from llguidance import LLInterpreter, LLMatcher
 
 from inference.grammar.build import build_grammar
 from inference.grammar.compile import GrammarCompiler
@@ -123,3 +124,21 @@ def text_of(tokens: Sequence[int]) -> str:
 
 def random_walk(source: GrammarSource, rng: random.Random) -> str:
     return small_kit().random_walk(source, rng)
+
+
+def slices_applied(source: GrammarSource, text: str, num_bytes: int) -> list[int]:
+    """How many slices of the vocabulary each mask takes at sight, before each of the last bytes and behind them."""
+    grammar = LLMatcher.grammar_from_lark('%llguidance {"no_forcing": true}\n' + source.lark)
+    row = LLInterpreter(vocabulary().tokenizer, grammar, enable_backtrack=False, enable_ff_tokens=False, log_level=0)
+    row.start_without_prompt()
+    tokens = vocabulary().tokens_of(vocabulary().encode(text[:-num_bytes], SPECIAL_TOKENS))
+    found = []
+    for token in [*tokens, *(vocabulary().tokens_of(bytes([byte]))[0] for byte in text[-num_bytes:].encode())]:
+        found.append(_num_slices(row))
+        row.commit_token(token)
+    return [*found[len(tokens) :], _num_slices(row)]
+
+
+def _num_slices(row: LLInterpreter) -> int:
+    progress = json.loads(row.compute_mask()[1])["progress"]
+    return sum(part["stats"]["slices_applied"] for part in progress)

@@ -13,7 +13,7 @@ from inference.grammar.policy import Tool
 from inference.grammar.raw_text import Marked
 from inference.grammar.source import GrammarSource
 from stream_parser.dialects import DIALECTS
-from tests.testkit.grammar_kit import END, compiler, schema_source, vocabulary
+from tests.testkit.grammar_kit import END, compiler, schema_source, slices_applied, vocabulary
 from tests.testkit.grammar_walks import SCHEMAS, STRING, source_for
 
 # One of each way that a dialect of tags has with text.
@@ -37,7 +37,9 @@ def tagged(dialect: str, num_chars: int, text: Mapping[str, object] = STRING) ->
 
 
 SOURCES = {f"{size} characters": bounded(size) for size in (1, 2, 3, 7, 16, 40)}
-SOURCES |= {f"{name} and 12 characters": tagged(name, 12) for name in ("qwen3_coder", "glm4", "harmony", "gemma4")}
+SOURCES |= {
+    f"{name} and 12 characters": tagged(name, 12) for name in ("qwen3_coder", "glm4", "harmony", "gemma4", "lfm2")
+}
 SOURCES |= {f"{name} and a bounded text": tagged(name, 12, text) for name, text in BOUNDED_IN_TAGS.items()}
 SOURCES |= {name: schema_source({"type": "object", **schema}) for name, schema in SCHEMAS.items()}
 
@@ -54,6 +56,17 @@ def test_the_lexeme_that_slices_apply_to_changes_no_mask(name: str, monkeypatch:
     plain = tagged(name, 12, BOUNDED_IN_TAGS[name])
     assert plain.lark != source.lark
     check_masks(source, plain.lark, name)
+
+
+@pytest.mark.parametrize(
+    ("source", "before"),
+    [(bounded(40), '"'), (tagged("lfm2", 40), "<|tool_call_start|>[do_it(a='"),
+     (tagged("lfm2", 40), '<|tool_call_start|>[do_it(a="'), (tagged("gemma4", 40), '<|tool_call>call:do_it{a:<|"|>'),
+     (tagged("qwen3_coder", 40), "<tool_call>\n<function=do_it>\n<parameter=a>\n")],
+    ids=["JSON", "single quotes", "double quotes", "a delimiter", "a tag"],
+)  # fmt: skip
+def test_slices_apply_in_whatever_a_text_stands(source: GrammarSource, before: str) -> None:
+    assert min(slices_applied(source, f"{before}oslo", num_bytes=4)) > 0
 
 
 def check_masks(source: GrammarSource, lark: str, name: str) -> None:

@@ -49,6 +49,7 @@ class Notation:
     key_quotes: tuple[str, str]  # around keys that the schema does not list
     key_char: str
     key_end: str
+    has_sliced_keys: bool = True  # slices of the vocabulary apply to `key_char` (docs/adr/0006)
 
     def literal(self, value: object) -> str | None:
         """The spelling of a decoded JSON value; None if it has none."""
@@ -121,4 +122,5 @@ def lax_notation(delimiter: str) -> Notation:
         key_quotes=("", ""),
         key_char=r"[A-Za-z_0-9]",
         key_end=":",
+        has_sliced_keys=False,
     )

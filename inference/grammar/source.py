@@ -39,8 +39,8 @@ class GrammarSource:
     them; then `lark` holds for one call (or section of calls), after which the text is free again, or, with
     `ends_after_call`, over. special_tokens: the tokenizer's own, by text, that any of these texts contains.
     not_enforced: keywords, as paths, that the grammar lets pass and that are to be validated afterwards. searches_text:
-    some text has a pattern or a format; masks within it take 0.2 to 2.5 ms at 152k tokens. has_plain_strings: all text
-    with a bound is in strings in JSON, see PlainStrings.
+    some text or undeclared key has a pattern or a format, or no slice of the vocabulary; masks within it take 0.2 to
+    2.5 ms at 152k tokens. has_plain_strings: all text with a bound is in strings in JSON, see PlainStrings.
     """
 
     lark: str

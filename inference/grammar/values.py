@@ -159,18 +159,28 @@ class ValueWriter:
         return sequence([self._extra_key(extra), value])
 
     def _extra_key(self, extra: ExtraMembers) -> str:
-        notation, key = self.notation, extra.key
-        patterns = [*extra.patterns, *key.patterns]
-        parts = [regex(f"{notation.key_char}{{{key.min_chars},{key.max_chars}}}")]
-        parts += [regex(f"(?s:{whole_pattern(pattern)})") for pattern in patterns]
-        parts += [regex(FORMATS[name]) for name in key.formats]
-        parts += ["~" + regex(f"(?s:{whole_pattern(pattern)})") for pattern in extra.other_patterns]
-        if extra.excluded:
-            parts.append("~(" + " | ".join(map(quoted, extra.excluded)) + ")")
-        opens, closes = notation.key_quotes
-        inner = "(" + " & ".join(parts) + ")" if len(parts) > 1 else parts[0]
-        begin = quoted(opens) if opens else ""
-        return self._writer.terminal(sequence([begin, inner, quoted(closes + notation.key_end)]))
+        """What no key may be is ruled out of the whole lexeme, quotes and all: the vocabulary's slices see through such
+        a complement, and through none within a sequence (docs/adr/0006)."""
+        key, notation = extra.key, self.notation
+        opens, closes = notation.key_quotes[0], notation.key_quotes[1] + notation.key_end
+        parts = [f"{notation.key_char}{{{key.min_chars},{key.max_chars}}}"]
+        parts += [f"(?s:{whole_pattern(pattern)})" for pattern in (*extra.patterns, *key.patterns)]
+        parts += [FORMATS[name] for name in key.formats]
+        others = [f"(?s:{whole_pattern(pattern)})" for pattern in extra.other_patterns]
+        names = [opens + name + closes for name in extra.excluded if key.min_chars <= len(name) <= key.max_chars]
+        is_sliced = len(parts) == 1 and not others and notation.has_sliced_keys and _are_short(names, key.max_chars)
+        self._writer.searches_text |= not is_sliced
+
+        begin, end = quoted(opens) if opens else "", quoted(closes)
+        inner = "(" + " & ".join(map(regex, parts)) + ")" if len(parts) > 1 else regex(parts[0])
+        whole = sequence([begin, inner, end])
+        ruled_out = [*map(quoted, names), *(sequence([begin, regex(other), end]) for other in others)]
+        return self._writer.terminal(f"({whole}) & ~({' | '.join(ruled_out)})" if ruled_out else whole)
+
+
+def _are_short(names: Sequence[str], max_chars: int) -> bool:
+    """Does the library see at once that a key may go on past them all? It counts their bytes."""
+    return all(len(name.encode("utf-8", "surrogatepass")) <= max_chars for name in names)
 
 
 def _too_much(node: Text, fault: str) -> GrammarTooComplex:

@@ -93,7 +93,7 @@ class PlainMatcher:
             return replace(state, grammar=None, outside=Outside.NOTHING)
         return self._after_thought(replace(state, grammar=grammar), token_id)
 
-    def _after_text(self, state: _State, token_id: int) -> _State:
+    def _after_text(self, state: _State, token_id: int) -> _State | None:
         tail = state.text[-self._compiled.tail_bytes :]
         joined = tail + self._vocabulary.bytes_of(token_id)
         found = self._markers._first_trigger(joined, len(tail))
@@ -101,9 +101,10 @@ class PlainMatcher:
             return self._after_thought(state, token_id)
         replica = self._compiled.replica_for(self)
         assert replica is not None
-        grammar = self._compiled.enter(replica, found[0], joined[found[1] :])
+        trigger, start, end = found
+        grammar = self._compiled.enter(replica, trigger, joined[end:])
         if grammar is None:
-            return replace(self._after_thought(state, token_id), text=b"")
+            return None if start < len(tail) else replace(self._after_thought(state, token_id), text=b"")
         return replace(state, grammar=grammar, is_thinking=False)
 
     def _after_thought(self, state: _State, token_id: int) -> _State:

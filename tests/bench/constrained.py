@@ -56,7 +56,8 @@ def main() -> None:
     sys.setswitchinterval(0.0005)  # as in the engine's process, like what follows
     gc.collect()
     gc.freeze()
-    _window(model, compiler, args, 1.0, steps=20)  # whatever is set up on first use
+    # What is set up on first use: lexers, too, learn the states that they come to, and keep them.
+    _window(model, compiler, args, 1.0, args.steps)
     found: dict[float, list[dict[str, float]]] = {share: [] for share in SHARES}
     for _ in range(args.rounds):
         for share in SHARES:

@@ -19,7 +19,8 @@ import triton
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention
-from inference.runner.kernels.linear import RowSquares, SmallLinear, Tiling
+from inference.runner.kernels.linear import RowSquares, SmallLinear
+from inference.runner.kernels.tilings import Tiling
 from tests.bench.shapes import SHAPES
 
 TILINGS = [
@@ -27,6 +28,8 @@ TILINGS = [
     for n, k, s, w, st in itertools.product((32, 64, 128), (64, 128, 256), (1, 2, 4), (4, 8), (3, 5))
     if n * k >= 4096 and (w == 4 or n * k >= 16384) and n * k * st * 2 <= 170_000
 ]
+# For products that nothing comes before, and that are added to something.
+NARROW = [Tiling(n, k, 1, 4, st, groups=4) for n, k, st in itertools.product((8, 16), (64, 128, 256), (3, 4, 6))]
 
 
 def products(name: str) -> dict[str, tuple[int, int, bool, bool]]:
@@ -77,9 +80,9 @@ def tune(name: str, what: str, num_rows: int) -> list[tuple[object, ...]]:
     cublas_s = seconds(lambda: [torch.nn.functional.linear(x, weight) for weight in weights], copies)
 
     timed = []
-    for tiling in TILINGS:
+    for tiling in TILINGS + (NARROW if residual is not None else []):
         programs = -(-num_out // tiling.block_n) * tiling.split_k
-        if num_in % (tiling.block_k * tiling.split_k) or not 60 <= programs <= 12000:
+        if num_in % (tiling.block_k * tiling.split_k * tiling.groups) or not 60 <= programs <= 12000:
             continue
         if heads is not None and tiling.block_n != heads.shape.head_dim:
             continue

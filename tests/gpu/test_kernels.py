@@ -231,6 +231,20 @@ def test_tiles_of_wide_weights_have_fewer_stages_and_those_of_narrow_ones_all(nu
     assert replace(wide, num_stages=tiling.num_stages) == tiling
 
 
+def test_narrow_tiles_are_for_small_products_of_16_bits_that_nothing_comes_before():
+    def groups(num_outputs, num_inputs, dtype=DTYPE, **options):
+        weight = torch.zeros(num_outputs, num_inputs, dtype=dtype, device=DEVICE)
+        linear = SmallLinear(weight, **options)
+        assert linear.num_tiles <= RowSquares.MOST_PARTS
+        return linear.tiling.groups
+
+    assert groups(1024, 3072) == groups(2048, 2048) == groups(1536, 1536) == 4
+    assert groups(1024, 896) == 1, "every warp takes as many inputs"
+    assert groups(2048, 3072) == groups(8192, 512) == groups(512, 8192) == 1
+    assert groups(1024, 1024, torch.float32) == groups(1024, 1024, eps=1e-6) == groups(1024, 1024, gated=True) == 1
+    assert groups(1024, 1024, head_dim=64) == 1
+
+
 def test_interleave_alternates_rows():
     gate, up = torch.arange(6).view(3, 2), torch.arange(6).view(3, 2) + 100
     assert interleave(gate, up)[:, 0].tolist() == [0, 100, 2, 102, 4, 104]

@@ -56,7 +56,7 @@ class SmallLinear:
         self.weight, self.bias, self.gated, self.eps, self.norm_weight = weight, bias, gated, eps, norm_weight
         self.gelu = gelu
         self.num_outputs, self.num_inputs = weight.shape
-        may_be_narrow = weight.element_size() == 2 and eps is None and not gated
+        may_be_narrow = weight.element_size() == 2 and eps is None and not gated and not head_dim
         self.tiling = tiling or fitting(
             choose_tiling(self.num_outputs, self.num_inputs, head_dim, may_be_narrow=may_be_narrow),
             weight.element_size(),
@@ -122,10 +122,9 @@ class SmallLinear:
             x, self.weight, out, self.bias, residual, None if squares is None else squares.parts, num_rows,
             self.num_outputs, self.num_inputs, HAS_BIAS=self.bias is not None,
             HAS_RESIDUAL=residual is not None, GIVES_SQUARES=gives_squares, MAX_ROWS=MAX_ROWS,
-            BLOCK_M=16 if num_rows <= 16 else MAX_ROWS, BLOCK_N=tiling.block_n,
-            BLOCK_K=tiling.block_k, GROUPS=tiling.groups,
-            STARTS_EARLY=overlap.starts_early, launch_pdl=overlap.starts_early, num_warps=tiling.num_warps,
-            num_stages=tiling.num_stages,
+            BLOCK_M=16 if num_rows <= 16 else MAX_ROWS, BLOCK_N=tiling.block_n, BLOCK_K=tiling.block_k,
+            GROUPS=tiling.groups, STARTS_EARLY=overlap.starts_early, launch_pdl=overlap.starts_early,
+            num_warps=tiling.num_warps, num_stages=tiling.num_stages,
         )  # fmt: skip
 
     def reference(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:

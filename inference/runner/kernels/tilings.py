@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 # Of the 227 KB of shared memory that a Hopper program may have, what weights on their way may take.
 _STAGE_BYTES = 160 << 10
-# Every program of a narrow tiling reads all inputs of all rows; with more of them that takes longer than it saves.
-_NARROW_INPUTS, _NARROW_WEIGHTS = 4096, 4 << 20
+# Every program of a narrow tiling reads all inputs of all rows; with more of them that takes longer than it saves. And
+# with more outputs, tiles of 64 are enough to keep the memory busy.
+_NARROW_OUTPUTS, _NARROW_INPUTS, _NARROW_WEIGHTS = 2048, 4096, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,11 @@ class Tiling:
 def choose_tiling(num_outputs: int, num_inputs: int, head_dim: int = 0, *, may_be_narrow: bool = False) -> Tiling:
     """Enough programs to keep every multiprocessor's loads in flight.
 
-    head_dim: each tile must be one head. may_be_narrow: weights are 16 bits wide, and nothing comes before the product.
+    head_dim: each tile must be one head. may_be_narrow: weights are 16 bits wide, and the product is all there is but
+    for what is added.
     """
-    is_small = num_inputs <= _NARROW_INPUTS and num_outputs * num_inputs <= _NARROW_WEIGHTS
-    if may_be_narrow and is_small and num_inputs % 512 == 0:
+    is_short = num_outputs <= _NARROW_OUTPUTS and num_inputs <= _NARROW_INPUTS and num_inputs % 512 == 0
+    if may_be_narrow and is_short and num_outputs * num_inputs <= _NARROW_WEIGHTS:
         return Tiling(8 if num_outputs <= 1024 else 16, 128, 1, num_stages=4, groups=4)
     if head_dim:
         return Tiling(head_dim, 128 if head_dim <= 128 else 64, 2 if num_inputs % 256 == 0 else 1, num_stages=5)

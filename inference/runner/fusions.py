@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from inference.errors import ModelLoadError
 from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.attention import AttentionBackend, TorchAttention
 from inference.runner.fused_layer import Embeddings, FusedLayer, MakeLinear, Use
@@ -107,6 +108,11 @@ def run_without_layers(
         return stubs, model(input_ids=input_ids[None], position_ids=positions[None], use_cache=False).logits
     except (AttributeError, TypeError):  # the definition reads something off its layers
         return [Stub() for _ in originals], None
+    except IndexError as error:
+        raise ModelLoadError(
+            f"{type(model).__name__} is not supported: it has no position {positions.max()}, though its config.json "
+            "gives a larger max_position_embeddings."
+        ) from error
     finally:
         for index, original in enumerate(originals):
             layers[index] = original

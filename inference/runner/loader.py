@@ -20,7 +20,7 @@ from inference.runner.checkpoint import TORCH_DTYPES, definition, eos_token_ids,
 from inference.runner.fused_layer import FusedLayer
 from inference.runner.fusions import decoder_layers, fuse_layers
 from inference.runner.linear import Int8Linear, dense, quantize_linears
-from inference.runner.memory import free_kv_bytes, memory_for, size_kv
+from inference.runner.memory import check_weights_fit, free_kv_bytes, memory_for, size_kv
 from inference.runner.model_parts import ModelParts, Unfusable, model_parts
 from inference.runner.model_runner import ModelRunner
 from inference.runner.phase_clock import PhaseClock
@@ -86,6 +86,7 @@ def load(config: EngineConfig, clock: PhaseClock | None = None) -> LoadedModel:
         torch.set_num_threads(config.num_threads)
     _check_device(config)
     hf_config = read_config(config.model_dir)
+    eos_ids = () if config.random_weights else eos_token_ids(config.model_dir, hf_config)
     text_config = hf_config.get_text_config()
     on_cpu = config.device == "cpu"
     free_bytes = free_kv_bytes(config) if on_cpu else 0
@@ -113,7 +114,7 @@ def load(config: EngineConfig, clock: PhaseClock | None = None) -> LoadedModel:
         max_model_len=max_model_len,
         context_bound=bound,
         vocab_size=text_config.vocab_size,
-        eos_token_ids=() if config.random_weights else eos_token_ids(config.model_dir, hf_config),
+        eos_token_ids=eos_ids,
         num_blocks=num_blocks,
         kv_bytes=num_blocks * layout.bytes_per_block,
         num_parameters=num_parameters,
@@ -127,7 +128,10 @@ def _checked_model(
     """With its weights; what can be said before they are read is said then."""
     text_config = hf_config.get_text_config()
     longest, num_layers = int(text_config.max_position_embeddings), text_config.num_hidden_layers
-    expected = shape_of_definition(definition(hf_config, config.model_dir), num_layers)
+    defined = definition(hf_config, config.model_dir)
+    if config.device == "cpu":
+        check_weights_fit(defined, TORCH_DTYPES[config.dtype])
+    expected = shape_of_definition(defined, num_layers)
     if expected is not None and (config.device == "cpu" or config.kv_bytes is not None):
         size_kv(longest, config, _kv_layout(expected, config), free_bytes)
     with memory_for("weights"):

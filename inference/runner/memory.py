@@ -9,6 +9,7 @@ from typing import Literal
 
 import psutil
 import torch
+from torch import nn
 
 from inference.config import EngineConfig
 from inference.errors import ModelLoadError
@@ -43,6 +44,19 @@ def free_kv_bytes(config: EngineConfig) -> int:
         free, _ = torch.cuda.mem_get_info()
         return max(int((free - _CUDA_RESERVED_BYTES) * _CUDA_KV_SHARE), 0)
     return min(int(psutil.virtual_memory().available * _KV_SHARE), _KV_MOST_BYTES)
+
+
+def check_weights_fit(definition: nn.Module, dtype: torch.dtype) -> None:
+    """Raises ModelLoadError if the CPU's memory, swapped or not, cannot hold the weights: the system would end the
+    process, without a word, in the midst of it."""
+    needed = sum(weight.numel() for weight in definition.parameters()) * dtype.itemsize
+    free = psutil.virtual_memory().available + psutil.swap_memory().free
+    if needed > free:
+        stored = str(dtype).removeprefix("torch.")
+        raise ModelLoadError(
+            f"The weights take {needed / 2**30:,.1f} GiB as {stored}, and {free / 2**30:,.1f} GiB of memory are free. "
+            "Serve a smaller model, use --dtype bf16, or end what else uses the memory."
+        )
 
 
 def size_kv(longest: int, config: EngineConfig, layout: KVLayout, free_bytes: int) -> tuple[int, int, ContextBound]:

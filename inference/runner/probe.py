@@ -20,6 +20,7 @@ from transformers import AttentionInterface
 from inference.errors import ModelLoadError
 from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.attention import INTERFACE_NAME, HeldPass, TorchAttention, hold_passes, paged_attention_forward
+from inference.runner.foreign_errors import told
 from inference.runner.fusions import one_block
 from inference.runner.input_batch import StepInputs
 
@@ -57,7 +58,9 @@ def shape_of_definition(model: nn.Module, num_layers: int) -> KVShape | None:
         with torch.inference_mode():
             model(input_ids=positions[None], position_ids=positions[None], use_cache=False,
                   paged=one_block(_FIRST_TOKENS, positions.device), paged_backend=calls)  # fmt: skip
-    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError, _NotHandedOn):
+    except ModelLoadError:
+        raise
+    except Exception:
         return None  # the loaded model will show whether that matters
     return calls.shape(num_layers)
 
@@ -128,11 +131,13 @@ class _Calls:
     def shape(self, num_layers: int) -> KVShape:
         """After one pass; layers are those that have called."""
         silent = sorted(set(range(num_layers)) - self._counts.keys())
-        if silent or len(self._counts) != num_layers:
+        if silent:
             raise self._refused(
                 f"{len(silent)} of its {num_layers} layers do not call Transformers' attention interface (the first: "
-                f"layer {silent[0] if silent else num_layers}), so what they remember is no paged keys and values"
+                f"layer {silent[0]}), so what they remember is no paged keys and values"
             )
+        if len(self._counts) != num_layers:
+            raise self._refused(f"{len(self._counts)} layers call attention, where config.json gives {num_layers}")
         if set(self._counts.values()) != {1}:
             raise self._refused("its layers call attention more than once a pass")
         shapes = set(self._shapes.values())
@@ -179,9 +184,13 @@ def _run(
         logits = model(input_ids=input_ids[None], position_ids=positions[None], use_cache=False, **paged).logits
     except torch.OutOfMemoryError:
         raise
-    except (TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
+    except (ModelLoadError, _NotHandedOn):
+        raise
+    except Exception as error:  # whatever a definition that is not made for this does
         where = "through paged attention" if step is not None else "without a cache"
-        raise ModelLoadError(f"{type(model).__name__} is not supported: it does not run {where}: {error}") from error
+        raise ModelLoadError(
+            f"{type(model).__name__} is not supported: it does not run {where}: {told(error)}"
+        ) from error
     return cast(torch.Tensor, logits)[0].float()
 
 

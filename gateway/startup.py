@@ -119,9 +119,10 @@ def _tokenizer(source: models.ModelSource) -> Tokenizer:
 
 def _vocab_size(source: models.ModelSource) -> int:
     config = json.loads((source.folder / "config.json").read_text())
-    size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
-    if not isinstance(size, int):
-        raise ModelLoadError(f"{source.folder / 'config.json'} names no vocab_size.")
+    nested = config.get("text_config")
+    size = config.get("vocab_size") or (nested.get("vocab_size") if isinstance(nested, dict) else None)
+    if type(size) is not int or size < 1:
+        raise ModelLoadError(f"{source.folder / 'config.json'} names no vocab_size that is a number above 0.")
     return size
 
 

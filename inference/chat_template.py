@@ -27,8 +27,15 @@ DEFAULT_TEMPLATE = (
 )
 
 
+class ChatTemplateError(Exception):
+    """A template that does not compile: the checkpoint's fault."""
+
+
 class ChatTemplate:
-    """A compiled template. `tokens` are the special tokens that it may name, such as bos_token."""
+    """A compiled template. `tokens` are the special tokens that it may name, such as bos_token.
+
+    Raises ChatTemplateError.
+    """
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
         environment = ImmutableSandboxedEnvironment(
@@ -40,7 +47,10 @@ class ChatTemplate:
         self.source = source
         self.renders_tools = "tools" in source
         self._tokens = dict(tokens)
-        self._template = environment.from_string(source)
+        try:
+            self._template = environment.from_string(source)
+        except (TemplateError, RecursionError) as error:
+            raise ChatTemplateError(str(error).rstrip(".")) from error
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, *, add_generation_prompt: bool,
@@ -55,7 +65,7 @@ class ChatTemplate:
                 messages=prepared, tools=list(tools) if tools else None, documents=None,
                 add_generation_prompt=add_generation_prompt, **self._tokens, **variables,
             )
-        except (TemplateError, TypeError, KeyError, ValueError, AttributeError) as error:
+        except Exception as error:  # a template is a program: it divides, indexes and recurs as it likes
             raise InvalidTurn("messages", f"The model's chat template refuses these messages: {error}") from error
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import tokenizers
 
-from inference.chat_template import DEFAULT_TEMPLATE, ChatTemplate, Message
+from inference.chat_template import DEFAULT_TEMPLATE, ChatTemplate, ChatTemplateError, Message
 from inference.errors import ModelLoadError
 from inference.token_lengths import max_chars_per_token
 
@@ -73,13 +73,20 @@ class CheckpointTokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> CheckpointTokenizer:
-        """Raises ModelLoadError when the folder holds no tokenizer.json."""
+        """Raises ModelLoadError, which names the file, when there is no tokenizer.json or what is there cannot be
+        read."""
         path = folder / "tokenizer.json"
         if not path.exists():
             raise ModelLoadError(f"{folder}: no tokenizer.json. Save the model with its (fast) tokenizer beside it.")
-        config_path = folder / "tokenizer_config.json"
-        config = json.loads(config_path.read_text()) if config_path.exists() else {}
-        return cls(tokenizers.Tokenizer.from_file(str(path)), config, _read_template(folder, config))
+        config = _read_config(folder / "tokenizer_config.json")
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing more special
+            raise ModelLoadError(f"{path}: cannot be read as a tokenizer: {error}. Fetch it again.") from error
+        try:
+            return cls(backend, config, _read_template(folder, config))
+        except ChatTemplateError as error:
+            raise ModelLoadError(f"{folder}: its chat template is none: {error}. Mend it, or take it away.") from error
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         # The same ids as encode()'s, without their offsets; and only the batch call lets other threads run meanwhile.
@@ -201,15 +208,30 @@ class _SyntheticTable(Mapping[int, bytes]):
         return self[token_id]
 
 
+def _read_config(path: Path) -> Mapping[str, Any]:
+    try:
+        config = json.loads(path.read_text()) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise ModelLoadError(f"{path}: cannot be read as JSON: {error}. Fetch it again.") from error
+    if not isinstance(config, dict):
+        raise ModelLoadError(f"{path}: it must be a JSON object. Fetch it again.")
+    return config
+
+
 def _read_template(folder: Path, config: Mapping[str, Any]) -> str | None:
     """chat_template.jinja, else tokenizer_config.json's, whose list form names several; the default one is taken."""
     path = folder / "chat_template.jinja"
     if path.exists():
-        return path.read_text()
+        try:
+            return path.read_text()
+        except (OSError, ValueError) as error:
+            raise ModelLoadError(f"{path}: cannot be read as text: {error}. Fetch it again.") from error
     template = config.get("chat_template")
     if isinstance(template, list):
-        named = {entry["name"]: entry["template"] for entry in template}
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = named.get("default") or next(iter(named.values()), None)
+    if not (template is None or isinstance(template, str)):
+        raise ModelLoadError(f"{folder / 'tokenizer_config.json'}: chat_template must be text or a list of such.")
     return template
 
 

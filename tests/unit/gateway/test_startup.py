@@ -68,10 +68,13 @@ def test_an_unknown_dialect_names_the_known_ones(random_model):
         build_backend(options("--model", random_model, "--dialect", "martian"))
 
 
-def test_a_config_without_a_vocabulary_is_refused(tmp_path):
-    (tmp_path / "bad.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(ModelLoadError, match="vocab_size"):
-        build_backend(options("--model", f"random:{tmp_path / 'bad.json'}"))
+@pytest.mark.parametrize(
+    "fields", [{}, {"text_config": None}, {"text_config": []}, {"vocab_size": -1}, {"vocab_size": True}]
+)
+def test_a_config_without_a_vocabulary_is_refused(fields, tmp_path):
+    (tmp_path / "tiny.json").write_text(json.dumps({"model_type": "llama"} | fields))
+    with pytest.raises(ModelLoadError, match="names no vocab_size"):
+        build_backend(options("--model", f"random:{tmp_path / 'tiny.json'}"))
 
 
 def test_the_banner_says_what_serves_where_and_how_to_ask(random_model):

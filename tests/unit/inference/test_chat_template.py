@@ -73,7 +73,11 @@ def test_arguments_that_are_no_object_stay_text():
 
 
 @pytest.mark.parametrize(
-    "source", ["{{ messages.clear() }}", "{{ messages.__class__.__mro__ }}{{ 1 // 0 }}", "{{ x.y.z }}"]
+    "source",
+    [
+        "{{ messages.clear() }}", "{{ messages.__class__.__mro__ }}{{ 1 // 0 }}", "{{ x.y.z }}", "{{ 1 // 0 }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 2.0 ** 9999 }}",
+    ],
 )
 def test_a_hostile_or_broken_template_ends_in_a_clear_error(source):
     with pytest.raises(InvalidTurn, match="refuses these messages"):

@@ -132,6 +132,31 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
         CheckpointTokenizer.from_folder(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", b""), ("tokenizer.json", b"{}"), ("tokenizer.json", b"version https://git-lfs"),
+        ("tokenizer.json", b"\xff"), ("tokenizer_config.json", b"{"), ("tokenizer_config.json", b"[]"),
+        ("tokenizer_config.json", b"\xff"), ("tokenizer_config.json", b'{"chat_template": 7}'),
+        ("chat_template.jinja", b"\xff"), ("chat_template.jinja", b"{{ x "),
+        ("chat_template.jinja", b"{% if %}"), ("chat_template.jinja", b"{{ 1 | no_such_filter }}"),
+        ("chat_template.jinja", b"(" * 10 + b"{{ " + b"(" * 5000),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_named_and_not_a_traceback(name, content, tmp_path):
+    _byte_level().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelLoadError, match=rf"{name}|chat template is none"):
+        CheckpointTokenizer.from_folder(tmp_path)
+
+
+def test_odd_entries_among_named_templates_are_passed_over(tmp_path):
+    _byte_level().save(str(tmp_path / "tokenizer.json"))
+    named = [7, {"name": "bare"}, {"name": "default", "template": "{{ messages }}"}]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    assert CheckpointTokenizer.from_folder(tmp_path).chat_template == "{{ messages }}"
+
+
 def test_the_synthetic_tokenizer_gives_every_id_a_text_of_its_own():
     tokenizer = SyntheticTokenizer(1000)
     assert tokenizer.decode(tokenizer.encode("héllo")) == "héllo"

@@ -12,6 +12,9 @@ from inference.sequence import Sequence
 from inference.step import StepBounds, is_simple
 from inference.types import SamplingParams, TurnRequest
 
+# Logits divided by less may overflow, and then several are the best; by this much, nothing but the best is ever drawn.
+_LEAST_TEMPERATURE = 1e-6
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
@@ -46,6 +49,8 @@ def new_sequence(
     )
     if not ends:
         params = replace(params, min_tokens=0)  # nothing could end it sooner
+    if params.temperature < _LEAST_TEMPERATURE:
+        params = replace(params, temperature=0.0)
     # Each choice of a seeded turn draws its own noise, and the same one every time.
     noise_key = noise_source() if params.seed is None else (params.seed * 1_000_003 + choice) & (2**63 - 1)
     sequence = Sequence(

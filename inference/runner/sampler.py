@@ -152,7 +152,7 @@ def gather_logprobs(
     if count is None:
         return None, None
     logprobs = logits.float().log_softmax(dim=-1)
-    top = logprobs.topk(count)
+    top = logprobs.topk(min(count, logprobs.shape[0]))
     ids = torch.cat([token.reshape(1).to(torch.int64), top.indices])
     return ids, torch.cat([logprobs.index_select(0, ids[:1]), top.values])
 

@@ -278,3 +278,12 @@ def test_random_traffic_never_mixes_turns_or_leaks_blocks(seed):
             expected = expected_output(prompt, count, VOCAB)
             got = bench.tokens[turn_id, choice]
             assert got == (expected[: len(got)] if (turn_id, choice) in cancelled else expected)
+
+
+@pytest.mark.parametrize(("temperature", "drawn"), [(0.0, 0), (5e-324, 0), (1e-40, 0), (9e-7, 0), (1e-6, 1e-6), (2, 2)])
+def test_a_temperature_that_logits_cannot_be_divided_by_is_greedy(temperature, drawn):
+    bench = Bench()
+    bench.submit("a", [1, 2, 3], temperature=temperature, max_tokens=1)
+    bench.run()
+    (new,) = bench.runner.plans[0].new_rows
+    assert new.params.temperature == drawn

@@ -136,3 +136,9 @@ def test_logprobs_are_the_models_own():
     assert [token for token, _ in logprobs.top] == best.indices.tolist()
     assert [value for _, value in logprobs.top] == pytest.approx(best.values.tolist(), abs=1e-5)
     assert sample(logits, [0], [3], _rows(SamplingParams(logprobs=0)))[1][0].top == ()
+
+
+def test_a_vocabulary_smaller_than_the_alternatives_asked_for_gives_all_that_it_has():
+    logits = torch.randn(1, 5)
+    _, (logprobs,) = sample(logits, [0], [3], _rows(SamplingParams(temperature=0, logprobs=20)))
+    assert [token for token, _ in logprobs.top] == logits[0].argsort(descending=True).tolist()

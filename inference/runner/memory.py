@@ -67,6 +67,8 @@ def size_kv(longest: int, config: EngineConfig, layout: KVLayout, free_bytes: in
     kv_bytes = config.kv_bytes if config.kv_bytes is not None else free_bytes
     num_blocks = kv_bytes // layout.bytes_per_block
     wanted = config.max_model_len if config.max_model_len is not None else longest
+    if wanted < 2:
+        raise ModelLoadError(f"--max-model-len {wanted}: a prompt and its answer have two tokens at least.")
     if wanted > longest:
         raise ModelLoadError(f"--max-model-len {wanted}: the model's context ends at {longest} tokens.")
     # One block is left over for the copy that a fork may need.

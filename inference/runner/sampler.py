@@ -18,6 +18,8 @@ _GOLDEN = -7046029254386353131  # 2^64 / golden ratio as int64: the increment of
 _MIX_1 = -4658895280553007687
 _MIX_2 = -7723592293110705685
 _MASK_64 = 2**64 - 1
+# What OpenAI's API says where JSON has no number: the logarithm of nothing, or of what a narrow dtype made no number.
+_IMPOSSIBLE = -9999.0
 
 
 def sample(
@@ -161,5 +163,6 @@ def read_logprobs(ids: torch.Tensor | None, values: torch.Tensor | None) -> Toke
     """The same on the host."""
     if ids is None or values is None:
         return None
-    (token_id, *top_ids), (logprob, *top_values) = ids.tolist(), values.tolist()
+    told = [value if math.isfinite(value) else _IMPOSSIBLE for value in values.tolist()]
+    (token_id, *top_ids), (logprob, *top_values) = ids.tolist(), told
     return TokenLogprobs(token_id, logprob, tuple(zip(top_ids, top_values, strict=True)))

@@ -159,3 +159,8 @@ def test_memory_too_small_without_an_option_does_not_blame_the_option(tmp_path, 
 def test_each_stage_on_the_device_has_its_own_remedy(stage):
     with pytest.raises(ModelLoadError, match="--kv-memory"), memory_for(stage):
         raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+def test_a_context_without_room_for_an_answer_is_refused(tmp_path):
+    with pytest.raises(ModelLoadError, match="--max-model-len 1: a prompt and its answer"):
+        _random(tmp_path, tiny_config("llama"), max_model_len=1)

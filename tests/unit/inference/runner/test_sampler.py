@@ -142,3 +142,14 @@ def test_a_vocabulary_smaller_than_the_alternatives_asked_for_gives_all_that_it_
     logits = torch.randn(1, 5)
     _, (logprobs,) = sample(logits, [0], [3], _rows(SamplingParams(temperature=0, logprobs=20)))
     assert [token for token, _ in logprobs.top] == logits[0].argsort(descending=True).tolist()
+
+
+@pytest.mark.parametrize("odd", [-torch.inf, torch.inf, torch.nan])
+def test_log_probabilities_are_numbers_whatever_the_logits_are(odd):
+    logits = torch.full((1, 5), odd)
+    logits[0, 2:] = torch.tensor([1.0, 2.0, 3.0])
+    (token,), (logprobs,) = sample(logits, [0], [3], _rows(SamplingParams(temperature=0, logprobs=5)))
+    assert 0 <= token < 5
+    values = [logprobs.logprob, *(value for _, value in logprobs.top)]
+    assert all(-9999 <= value <= 0 for value in values)
+    assert -9999 in values

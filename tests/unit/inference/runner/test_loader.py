@@ -34,6 +34,17 @@ REFUSED = {
         "its keys have 24 dimensions and its values 16",
     ),
     "diffllama": (_TINY | {"head_dim": 8}, "more than once a pass"),
+    "whisper": (  # its table of positions is as long as another key says
+        {"vocab_size": 300, "d_model": 48, "decoder_layers": 2, "encoder_layers": 2, "decoder_attention_heads": 2,
+         "encoder_attention_heads": 2, "decoder_ffn_dim": 64, "max_target_positions": 40, "is_encoder_decoder": False,
+         "num_hidden_layers": 2, "max_position_embeddings": 128, "pad_token_id": 0},
+        "has no position 127",
+    ),
+    "bart": (
+        {"vocab_size": 300, "d_model": 48, "decoder_layers": 3, "encoder_layers": 2, "decoder_attention_heads": 2,
+         "decoder_ffn_dim": 64, "max_position_embeddings": 128, "is_encoder_decoder": False, "pad_token_id": 0},
+        "3 layers call attention, where config.json gives 2",
+    ),
     "doge": (_TINY | {"head_dim": 8}, "masks attention in a way of its own"),
 }  # fmt: skip
 

@@ -32,7 +32,8 @@ def convert(gguf: Path, folder: Path) -> None:
     metadata = Metadata(GGUFReader(gguf))
     if metadata.num_biases > sum(name.endswith("bias") for name in model.state_dict()):  # and does not miss the others
         raise ValueError("its layers have biases that Transformers' definition of this architecture has no place for")
-    _complete(model.config, metadata)
+    if isinstance(getattr(model.config, "rope_parameters", None), dict):
+        _complete(model.config, metadata)
     # The copy is no longer quantised; left in place, these would make it be loaded as if it were.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
@@ -50,19 +51,25 @@ def convert(gguf: Path, folder: Path) -> None:
 
 def _complete(config: Any, metadata: Metadata) -> None:
     """What the file says and Transformers' reader does not hand on."""
-    scaling = metadata.rope_scaling()
-    if scaling:
-        kinds = config.rope_parameters
-        if "full_attention" in kinds:  # only layers that look far back are scaled
-            config.rope_parameters = {**kinds, "full_attention": {**kinds["full_attention"], **scaling}}
-        else:
-            config.rope_parameters = {**kinds, **scaling}
-        if hasattr(config, "original_max_position_embeddings") and "long_factor" in scaling:
-            config.original_max_position_embeddings = scaling["original_max_position_embeddings"]
-    if metadata.sliding_window and getattr(config, "sliding_window", 0) is None and not hasattr(
-        config, "use_sliding_window"
-    ):
+    scaling = dict(metadata.rope_scaling())
+    kinds = config.rope_parameters
+    if "full_attention" in kinds:  # only layers that look far back are scaled
+        config.rope_parameters = {**kinds, "full_attention": {**kinds["full_attention"], **scaling}}
+    else:
+        config.rope_parameters = {**kinds, **_partly_rotated(config, metadata), **scaling}
+    if hasattr(config, "original_max_position_embeddings") and "long_factor" in scaling:
+        config.original_max_position_embeddings = scaling["original_max_position_embeddings"]
+    no_window = getattr(config, "sliding_window", 0) is None and not hasattr(config, "use_sliding_window")
+    if no_window and metadata.sliding_window:
         config.sliding_window = metadata.sliding_window
+
+
+def _partly_rotated(config: Any, metadata: Metadata) -> dict[str, float]:
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    num_rotated = metadata.num_rotated
+    if num_rotated is None or num_rotated >= head_dim:
+        return {}
+    return {"partial_rotary_factor": num_rotated / head_dim}
 
 
 def main(argv: list[str]) -> int:

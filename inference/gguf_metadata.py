@@ -41,6 +41,12 @@ class Metadata:
         window = self.get("attention.sliding_window")
         return window if isinstance(window, int) and window > 0 else None
 
+    @property
+    def num_rotated(self) -> int | None:
+        """Dimensions of a head that are rotated; the others tell no position."""
+        count = self.get("rope.dimension_count")
+        return count if isinstance(count, int) and count > 0 else None
+
     def rope_scaling(self) -> Mapping[str, Any]:
         """As Transformers' rope_parameters have it; empty where nothing is scaled. Raises ValueError for a kind that is
         not known here."""

@@ -104,21 +104,23 @@ def long_and_windowed(tmp_path):
         writer.add_rope_scaling_orig_ctx_len(64)
         writer.add_rope_scaling_attn_factors(1.25)
         writer.add_sliding_window(20)
+        writer.add_rope_dimension_count(6)
         writer.add_tensor("rope_factors_long.weight", torch.tensor([1.5, 2.0, 4.0, 8.0]).numpy())
         writer.add_tensor("rope_factors_short.weight", torch.tensor([1.0, 1.0, 1.5, 2.0]).numpy())
 
     return Metadata(GGUFReader(write_gguf(tiny_model("qwen2"), tmp_path / "tiny.gguf", more)))
 
 
-def test_factors_for_long_and_short_sequences_and_windows_reach_the_config(long_and_windowed):
+def test_factors_by_length_windows_and_dimensions_without_position_reach_the_config(long_and_windowed):
     config = SimpleNamespace(
-        rope_parameters={"rope_theta": 5.0}, sliding_window=None, original_max_position_embeddings=512
-    )
+        rope_parameters={"rope_theta": 5.0}, sliding_window=None, original_max_position_embeddings=512,
+        hidden_size=48, num_attention_heads=6,
+    )  # fmt: skip
     gguf_convert._complete(config, long_and_windowed)
     assert config.rope_parameters == {
         "rope_theta": 5.0, "rope_type": "longrope", "long_factor": [1.5, 2.0, 4.0, 8.0],
         "short_factor": [1.0, 1.0, 1.5, 2.0], "original_max_position_embeddings": 64, "factor": 8.0,
-        "attention_factor": 1.25,
+        "attention_factor": 1.25, "partial_rotary_factor": 0.75,
     }  # fmt: skip
     assert (config.sliding_window, config.original_max_position_embeddings) == (20, 64)
 

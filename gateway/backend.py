@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, Self
 
+from gateway.pieces import Piece, UsageReport
 from gateway.served_models import ServedModels
-from gateway.types import EngineInfo, EngineStats, Piece, Prepared, TokenCount, Turn, UsageReport
+from gateway.types import EngineInfo, EngineStats, Prepared, TokenCount, Turn
 
 
 class PieceStream(Protocol):

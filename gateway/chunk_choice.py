@@ -10,7 +10,8 @@ from typing import assert_never
 
 from gateway.choice import Choice
 from gateway.errors import GatewayError
-from gateway.types import ChunkPiece, ChunksEnd, Prepared, TokenLogprob, TurnEvent
+from gateway.pieces import ChunkPiece, ChunksEnd
+from gateway.types import Prepared, TokenLogprob, TurnEvent
 from stream_parser import UpstreamNormalizer
 from stream_parser.events import Event, Finish, ToolCallDelta, ToolCallEnd, ToolCallStart
 

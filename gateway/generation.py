@@ -12,17 +12,9 @@ from dataclasses import dataclass, replace
 from gateway.choice import Choice
 from gateway.chunk_choice import ChunkChoice
 from gateway.errors import GatewayError
+from gateway.pieces import Piece, TextPiece, UsageReport
 from gateway.text_stop import StopFilter
-from gateway.types import (
-    Piece,
-    Prepared,
-    TextPiece,
-    TokenLogprob,
-    TurnEvent,
-    TurnText,
-    Usage,
-    UsageReport,
-)
+from gateway.types import Prepared, TokenLogprob, TurnEvent, TurnText, Usage
 from stream_parser import StreamParser
 from stream_parser.events import ContentDelta, Event, Finish, FinishReason, ToolCallEnd
 

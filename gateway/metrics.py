@@ -23,8 +23,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gateway.errors import GatewayError
+from gateway.pieces import ChunksEnd, Piece
 from gateway.schema_checks import Violation
-from gateway.types import ChunksEnd, EngineInfo, EngineStats, Piece, TurnEvent, TurnText, Usage
+from gateway.types import EngineInfo, EngineStats, TurnEvent, TurnText, Usage
 from stream_parser.events import Finish, ToolCallEnd, ToolCallStart
 
 _LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 240.0)

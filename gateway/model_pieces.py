@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.errors import InternalError, InvalidRequest, from_inference
-from gateway.types import Prepared, TextPiece, TokenLogprob
+from gateway.pieces import TextPiece
+from gateway.types import Prepared, TokenLogprob
 from inference.errors import InferenceError
 from inference.tokenizer import IncrementalDetokenizer, Tokenizer
 from inference.types import TokenChunk, TokenLogprobs, TurnRequest

@@ -23,8 +23,9 @@ from typing import Literal
 import orjson
 
 from gateway.errors import InvalidRequest
+from gateway.pieces import TextPiece
 from gateway.protocols.fields import Fields, missing, wrong_type
-from gateway.types import ChatTurn, CompletionTurn, EngineStats, Prepared, TextPiece, TokenCount, TokenLogprob, Turn
+from gateway.types import ChatTurn, CompletionTurn, EngineStats, Prepared, TokenCount, TokenLogprob, Turn
 from stream_parser import DIALECTS
 
 Chunk = Literal["token", "char"] | int

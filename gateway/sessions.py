@@ -14,17 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound
-from gateway.types import (
-    ChatMessage,
-    ChatTurn,
-    Continuation,
-    Piece,
-    Prepared,
-    TextPiece,
-    ToolUse,
-    TurnEvent,
-    TurnText,
-)
+from gateway.pieces import Piece, TextPiece
+from gateway.types import ChatMessage, ChatTurn, Continuation, Prepared, ToolUse, TurnEvent, TurnText
 from stream_parser import collect
 from stream_parser.events import Event
 

@@ -22,23 +22,13 @@ from gateway.errors import GatewayError, InternalError, Overloaded, from_inferen
 from gateway.generation import Generation, StopStrings, total
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
+from gateway.pieces import UsageReport
 from gateway.protocols.frames import TurnLabels
 from gateway.protocols.unforced import Unforced
 from gateway.schema_checks import SchemaChecks
 from gateway.served_models import FixedModels
 from gateway.sessions import Recorder
-from gateway.types import (
-    ChatTurn,
-    Prepared,
-    Turn,
-    TurnDone,
-    TurnEvent,
-    TurnFailed,
-    TurnStarted,
-    TurnText,
-    Usage,
-    UsageReport,
-)
+from gateway.types import ChatTurn, Prepared, Turn, TurnDone, TurnEvent, TurnFailed, TurnStarted, TurnText, Usage
 
 log = logging.getLogger("headrace.turn")
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from gateway.types import TextPiece, TokenLogprob, UsageReport
+from gateway.pieces import TextPiece, UsageReport
+from gateway.types import TokenLogprob
 
 Chunk = Mapping[str, Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.types import UsageReport
+from gateway.pieces import UsageReport
 from gateway.upstream_answer import Chunk
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning")

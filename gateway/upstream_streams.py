@@ -17,8 +17,8 @@ from typing import Literal
 import httpx
 
 from gateway.errors import GatewayError, InvalidRequest, UpstreamFailed, UpstreamTimeout
+from gateway.pieces import ChunkPiece, ChunksEnd, Piece, TextPiece, UsageReport
 from gateway.sse_reader import EventTooLong, SseReader
-from gateway.types import ChunkPiece, ChunksEnd, Piece, TextPiece, UsageReport
 from gateway.upstream_answer import (
     Chunk,
     completion_piece,

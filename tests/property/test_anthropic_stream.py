@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.generation import Generation, StopStrings
+from gateway.pieces import TextPiece
 from gateway.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from gateway.protocols.frames import TurnLabels, sse
-from gateway.types import ChatTurn, SamplingParams, TextPiece, TurnDone, TurnItem, TurnStarted
+from gateway.types import ChatTurn, SamplingParams, TurnDone, TurnItem, TurnStarted
 from tests.testkit.anthropic_order import check_message, check_messages_stream
 from tests.testkit.gateway_kit import prepared, weather_tool
 

@@ -11,8 +11,9 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 
+from gateway.pieces import TextPiece
 from gateway.scripted import ScriptedBackend, ScriptedPrompt, ScriptLine
-from gateway.types import ChatTurn, Prepared, TextPiece, Turn
+from gateway.types import ChatTurn, Prepared, Turn
 
 
 class PacedBackend(ScriptedBackend):

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from gateway.generation import Generation, StopStrings
-from gateway.types import SamplingParams, TextPiece, TokenLogprob, TurnEvent, TurnText, Usage
+from gateway.pieces import TextPiece
+from gateway.types import SamplingParams, TokenLogprob, TurnEvent, TurnText, Usage
 from stream_parser import collect
 from stream_parser.events import ContentDelta, Finish, ToolCallDelta, ToolCallEnd, ToolCallStart
 from tests.testkit.gateway_kit import SPECIAL_TOKENS, prepared, weather_tool

@@ -6,7 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.app import GatewayApp
 from gateway.errors import EngineDown
 from gateway.metrics import Histogram, Metrics
-from gateway.types import EngineStats, TextPiece, TurnEvent, TurnText, Usage
+from gateway.pieces import TextPiece
+from gateway.types import EngineStats, TurnEvent, TurnText, Usage
 from stream_parser.events import Finish, ToolCallEnd, ToolCallStart
 from tests.testkit.gateway_kit import FakeEngine, engine_info, gateway_config, model_backend, scripted
 

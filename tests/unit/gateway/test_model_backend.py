@@ -2,9 +2,9 @@ import pytest
 
 from gateway.errors import GatewayError, InvalidRequest, TooManyTurns
 from gateway.model_backend import ModelBackend
+from gateway.pieces import TextPiece
 from gateway.protocols.completions import decode_completion
 from gateway.protocols.openai_chat import decode_chat
-from gateway.types import TextPiece
 from inference.errors import ContextLengthExceeded, InvalidTurn, QueueFull
 from inference.grammar.source import GrammarSource
 from inference.types import SamplingParams, TokenChunk, TokenLogprobs

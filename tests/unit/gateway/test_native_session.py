@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from gateway.errors import Conflict, InvalidRequest, NotFound
+from gateway.pieces import TextPiece
 from gateway.scripted import Match, ScriptLine
 from gateway.sessions import SessionStore
-from gateway.types import ChatMessage, ChatTurn, Prepared, SamplingParams, TextPiece, TurnEvent
+from gateway.types import ChatMessage, ChatTurn, Prepared, SamplingParams, TurnEvent
 from inference.types import TokenChunk, TurnRequest
 from stream_parser.events import ContentDelta
 from tests.testkit.gateway_kit import (

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from gateway.generation import Generation, StopStrings
+from gateway.pieces import TextPiece
 from gateway.protocols.frames import TurnLabels
 from gateway.protocols.responses_encoder import ResponsesEncoder
 from gateway.protocols.responses_logprobs import TextLogprobs
 from gateway.protocols.responses_request import build_turn, decode_request
-from gateway.types import SamplingParams, TextPiece, TokenLogprob, TurnDone, TurnStarted, Usage
+from gateway.types import SamplingParams, TokenLogprob, TurnDone, TurnStarted, Usage
 from tests.testkit.gateway_kit import prepared, weather_tool
 from tests.testkit.responses_order import check_order
 

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import InvalidRequest
+from gateway.pieces import TextPiece
 from gateway.protocols.completions import decode_completion
 from gateway.protocols.openai_chat import decode_chat
 from gateway.scripted import Match, ScriptedBackend, ScriptError, ScriptLine, load_script, split_tokens
-from gateway.types import TextPiece
 from tests.testkit.gateway_kit import chat_body, scripted, weather_tool
 
 

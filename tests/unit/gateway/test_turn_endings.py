@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.generation import Generation, StopStrings
-from gateway.types import Prepared, TextPiece, TurnEvent
+from gateway.pieces import TextPiece
+from gateway.types import Prepared, TurnEvent
 from stream_parser import collect
 from stream_parser.events import Finish
 from tests.testkit.gateway_kit import prepared, weather_tool

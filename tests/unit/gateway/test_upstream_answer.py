@@ -1,6 +1,7 @@
 import pytest
 
-from gateway.types import TextPiece, TokenLogprob, UsageReport
+from gateway.pieces import TextPiece, UsageReport
+from gateway.types import TokenLogprob
 from gateway.upstream_answer import (
     completion_piece,
     decode_event,

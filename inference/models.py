@@ -124,12 +124,12 @@ def _random_source(path: Path) -> ModelSource:
         raise ModelLoadError(f"--model random:{path}: {error.strerror}.") from error
     except ValueError as error:
         raise ModelLoadError(f"--model random:{path}: not JSON: {error}") from error
-    if not isinstance(config, dict) or "model_type" not in config:
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise ModelLoadError(f"--model random:{path}: not a model's config.json: it names no model_type.")
     name = path.parent.name if path.name == "config.json" else path.stem
     if path.name == "config.json":
         return ModelSource(name, path.parent, random_weights=True)
-    folder = Path(tempfile.mkdtemp(prefix="headrace-random-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"headrace-random-{name}-"))
     (folder / "config.json").write_text(json.dumps(config))
     return ModelSource(name, folder, random_weights=True)
 

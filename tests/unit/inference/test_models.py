@@ -22,6 +22,7 @@ def test_random_takes_a_config_of_any_name_or_its_folder(tmp_path):
     named = write_config("qwen3", tmp_path / "qwen3-tiny.json")
     inside = write_config("qwen3", tmp_path / "shapes" / "config.json")
     assert resolve(f"random:{named}").name == "qwen3-tiny"
+    assert "qwen3-tiny" in str(resolve(f"random:{named}").folder), "messages of what it holds name it"
     assert (resolve(f"random:{named}").folder / "config.json").read_text() == named.read_text()
     for spec in (inside, inside.parent):
         source = resolve(f"random:{spec}")
@@ -34,6 +35,7 @@ def test_what_cannot_be_served_says_what_could_be(tmp_path):
     write_config("llama", tmp_path / "unweighted" / "config.json")
     (tmp_path / "text.json").write_text("hello")
     (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "seven.json").write_text('{"model_type": 7}')
     for spec, says in {
         "no-such-thing": r"neither a folder, a \.gguf file",
         "missing.gguf": "no such file",
@@ -42,6 +44,7 @@ def test_what_cannot_be_served_says_what_could_be(tmp_path):
         f"random:{tmp_path / 'absent.json'}": "No such file",
         f"random:{tmp_path / 'text.json'}": "not JSON",
         f"random:{tmp_path / 'list.json'}": "names no model_type",
+        f"random:{tmp_path / 'seven.json'}": "names no model_type",
     }.items():
         with pytest.raises(ModelLoadError, match=says):
             resolve(spec)

@@ -6,6 +6,7 @@ Blocking: call `of` in a thread. Knows one model's dialect and tokenizer; knows 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ _CHECK_S = 5.0
 # What grammars call the place of an answer's schema.
 _SCHEMA_OF_FORMAT = "response_format.schema"
 _STRUCTURED = "structured_outputs"
+_OF_A_TOOL = re.compile(r"(tools\[\d+\]\.)(name|parameters)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class TurnGrammars:
             path = error.path.replace(_SCHEMA_OF_FORMAT, schema_path(turn.output_field), 1)
             if error.path.startswith(_STRUCTURED):
                 path = turn.output_field  # it has older names too
+            if isinstance(turn, ChatTurn):
+                path = _as_sent(path, turn.schema_field)
             raise InvalidRequest(path, str(error).replace(error.path, path, 1)) from error
 
     def _build(
@@ -153,6 +157,12 @@ class TurnGrammars:
                 text = (self._folder / "tokenizer.json").read_text(encoding="utf-8")
                 self._reader = _Reader(compiler, special_tokens_of(text))
             return self._reader
+
+
+def _as_sent(path: str, schema_field: str) -> str:
+    """A place in a tool, as the client's protocol spells it; its name stands beside its schema."""
+    of_function = schema_field.removesuffix(schema_field.rpartition(".")[2])
+    return _OF_A_TOOL.sub(lambda at: at[1] + (of_function + "name" if at[2] == "name" else schema_field), path, count=1)
 
 
 def _is_strict(tool: Mapping[str, object]) -> bool:

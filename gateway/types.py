@@ -110,8 +110,9 @@ class Continuation:
 class ChatTurn:
     """A request to continue a conversation, whichever protocol it came in by.
 
-    model: None = the first served one. tools: as OpenAI's Chat Completions spells them, in the client's order.
-    template_kwargs go to the chat template as they are. warnings: what the client asked for and will not get.
+    model: None = the first served one. tools: as OpenAI's Chat Completions spells them, in the client's order;
+    schema_field: where in each of the client's own its schema stands. template_kwargs go to the chat template as they
+    are. warnings: what the client asked for and will not get.
     prefill: how the answer begins; the model continues it, and it is not repeated in the answer. legacy_calls: the
     client reads calls as Chat Completions had them before tools. parallel_calls False:
     the turn ends with its first call. continues: set for a turn of a session. handed_on: what the client gave beyond
@@ -138,6 +139,7 @@ class ChatTurn:
     continues: Continuation | None = None
     output: OutputFormat = FREE_TEXT
     output_field: str = "response_format"
+    schema_field: str = "function.parameters"
     max_reasoning_tokens: int | None = None
     handed_on: Mapping[str, Any] = field(default_factory=dict, compare=False)
 

@@ -65,6 +65,7 @@ def decode_messages_request(body: Json) -> ChatTurn:
         warnings=(*_warnings(fields, tool_choice, output, output_field), *conversation.warnings),
         output=output,
         output_field=output_field,
+        schema_field="input_schema",
         max_reasoning_tokens=_reasoning_budget(fields),
         handed_on=messages_fields(body),
     )

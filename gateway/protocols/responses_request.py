@@ -231,6 +231,7 @@ def build_turn(request: ResponsesRequest, history: Sequence[Item], items: tuple[
         warnings=(*request.warnings, *choice_warnings, *tools.warnings, *transcript.warnings),
         output=output,
         output_field=output_field,
+        schema_field="parameters",
         max_reasoning_tokens=decode_reasoning_budget(fields, reasoning.string("effort", max_chars=64)),
         handed_on=responses_fields(request.body),
     )

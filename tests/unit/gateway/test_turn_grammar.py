@@ -8,6 +8,7 @@ from gateway.errors import InvalidRequest
 from gateway.protocols.anthropic_decode import decode_messages_request
 from gateway.protocols.completions import decode_completion
 from gateway.protocols.openai_chat import decode_chat
+from gateway.protocols.responses_request import build_turn, decode_request
 from gateway.turn_grammar import GrammarSettings, TurnGrammars
 from gateway.types import EngineInfo
 from inference.grammar.compile import GrammarCompiler
@@ -146,7 +147,7 @@ def test_a_model_that_reasons_may_do_so_before_a_call_that_must_come_but_leaves_
               tool_choice="required"), "tools[0].", "pattern"),
         (chat(tools=[_tool("ping"), _tool(parameters={"type": "object", "properties": {"a": {"type": "text!"}}})],
               tool_choice={"type": "function", "function": {"name": "weather"}}),
-         "tools[1].parameters.properties.a", r"tools\[1\].*\(tool 'weather'\)"),
+         "tools[1].function.parameters.properties.a", r"tools\[1\].*\(tool 'weather'\)"),
         (chat(tools=[_tool(parameters={"type": "object", "properties": {
             f"p{i}": {"enum": [f"{i} {j} {'x' * 90}" for j in range(300)]} for i in range(200)}})],
               tool_choice="required"), "tools", "too large a grammar"),
@@ -186,3 +187,25 @@ def test_a_tokenizer_that_cannot_be_read_is_known_at_the_start(info, tmp_path):
 def test_the_vocabulary_is_read_once(grammars, info):
     assert grammars.warm(info)
     assert grammars.warm(info)
+
+
+_NOTHING = {"type": "object", "properties": {"a": {"type": "nothing"}}}
+
+
+def _responses(**fields):
+    request = decode_request({"input": "Hi", **fields})
+    return build_turn(request, (), request.input).chat
+
+
+@pytest.mark.parametrize(("turn", "place"), [
+    (lambda schema: chat(tools=[_tool(parameters=schema)], tool_choice="required"), "tools[0].function.parameters"),
+    (lambda schema: _messages(tools=[{"name": "weather", "input_schema": schema}], tool_choice={"type": "any"}),
+     "tools[0].input_schema"),
+    (lambda schema: _responses(tools=[{"type": "function", "name": "weather", "parameters": schema}],
+                               tool_choice="required"), "tools[0].parameters"),
+])  # fmt: skip
+def test_a_refused_schema_of_a_tool_is_named_as_its_protocol_spells_it(grammars, info, turn, place):
+    with pytest.raises(InvalidRequest) as caught:
+        grammars.of(turn(_NOTHING), info)
+    assert caught.value.param.startswith(f"{place}.properties.a")
+    assert caught.value.param in str(caught.value)

@@ -1,7 +1,7 @@
 """Heads between their projection and attention: norm, rotation, and the new token's way into the cache.
 
-`finish_heads` is the end of the QKV product for few rows (kernels.linear); `store_heads` does the same to packed rows
-after theirs. Attention then finds the new token among the cached ones.
+`finish_heads` is the end of the QKV product for few rows (kernels.tiled_linear); `store_heads` does the same to packed
+rows after theirs. Attention then finds the new token among the cached ones.
 
 The dimensions of query and key heads come in pairs, those that a rotation mixes side by side, as
 inference.runner.head_layout has them.

@@ -115,9 +115,8 @@ class Engine:
             time.sleep(0)
 
     def _post_masks(self) -> None:
-        jobs = self._scheduler.take_mask_jobs()
-        if jobs:
-            self._runner.post_masks(jobs)
+        """Asked each step, even if there are none: those who make masks may have been waiting for each other."""
+        self._runner.post_masks(self._scheduler.take_mask_jobs())
 
     def stats(self) -> EngineStats:
         """A snapshot, the caller's own."""

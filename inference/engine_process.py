@@ -14,16 +14,12 @@ import socket
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 from inference import channel
 from inference.config import EngineConfig
 from inference.engine import Engine
 from inference.errors import ModelLoadError
-from inference.grammar.compile import GrammarCompiler
-from inference.grammar.masks import MaskThreads
-from inference.grammar.source import GrammarSource
-from inference.mask_ledger import MasksTogether, TokenMatcher
+from inference.grammars import Grammars
 from inference.new_sequence import SchedulerLimits
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.prefix_index import PrefixIndex
@@ -60,9 +56,7 @@ def serve(connection: socket.socket, clock: PhaseClock) -> int:
     connection.sendall(channel.encode(channel.Ready(_info(config, model))))
     logger.info("ready in %s", clock.summary())
     try:
-        grammars = _Grammars(config, model)
-        model.runner.compute_masks_with(grammars.masks)
-        _serve(connection, _engine(config, model), grammars)
+        _serve(connection, _engine(config, model), Grammars(config.model_dir, model))
     except EOFError:
         pass
     finally:
@@ -72,26 +66,7 @@ def serve(connection: socket.socket, clock: PhaseClock) -> int:
         os._exit(0)
 
 
-class _Grammars:
-    """Makes matchers for the model's vocabulary, which takes a while to read: at the start, in a thread."""
-
-    def __init__(self, config: EngineConfig, model: LoadedModel) -> None:
-        self._config, self._model = config, model
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="headrace-vocabulary")
-        self._compiler = self._reader.submit(self._read)
-        self.masks: MasksTogether = MaskThreads().compute
-
-    def matcher(self, source: GrammarSource) -> TokenMatcher:
-        return self._compiler.result().matcher(source)
-
-    def _read(self) -> GrammarCompiler:
-        config, model = self._config, self._model
-        compiler = GrammarCompiler.from_folder(config.model_dir, model.vocab_size, model.eos_token_ids)
-        gc.freeze()  # lists as long as the vocabulary, which stay too
-        return compiler
-
-
-def _serve(connection: socket.socket, engine: Engine, grammars: _Grammars) -> None:
+def _serve(connection: socket.socket, engine: Engine, grammars: Grammars) -> None:
     """Runs until the gateway closes the socket (EOFError) or a step raises."""
     commands: queue.SimpleQueue[object] = queue.SimpleQueue()
     submissions = Submissions(commands, grammars.matcher)

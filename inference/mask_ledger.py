@@ -22,6 +22,10 @@ class TokenMatcher(Protocol):
     @property
     def error(self) -> str: ...
 
+    def expect(self, token_id: int) -> None:
+        """The next call is `accept` of this: who works elsewhere may begin."""
+        ...
+
     def accept(self, token_id: int) -> bool: ...
 
     def forced(self) -> tuple[int, ...]: ...
@@ -64,6 +68,21 @@ class MaskJob(NamedTuple):
     position: int
     matcher: TokenMatcher | None
     is_awaited: bool = False
+
+
+class MaskMaker(Protocol):
+    """Writes masks where a device reads them."""
+
+    @property
+    def counts(self) -> tuple[int, float]:
+        """Masks so far, and the seconds that they took in all."""
+        ...
+
+    def reset(self) -> None:
+        """Holders are numbered anew; nothing runs."""
+        ...
+
+    def post(self, jobs: Sequence[MaskJob]) -> None: ...
 
 
 class MaskLedger:

@@ -21,6 +21,7 @@ from inference.paged_kv.block_table import BlockTable
 from inference.planner import Planner
 from inference.sequence import AGAIN, Sequence
 from inference.step import DECODES, LATE, StepPlan, StepResult
+from inference.tracks import Sampling
 from inference.types import EngineStats, TokenChunk, TokenLogprobs, TurnRequest
 
 
@@ -86,7 +87,9 @@ class Scheduler:
         """Take in the tokens of the track's oldest launched step. What becomes of them, `take_chunks` tells, best asked
         when the runner has the jobs that `take_mask_jobs` has now: others wait for those."""
         first = 0
-        for sequence, count in self._live.tracks.finish(track):
+        outcome = self._live.tracks.finish(track)
+        self._announce(outcome, result)
+        for sequence, count in outcome:
             token_ids = result.token_ids[first : first + count]
             logprobs = result.logprobs[first]
             first += count
@@ -101,6 +104,18 @@ class Scheduler:
                 self._live.counts.num_late_masks += 1
                 continue
             self._take_in(sequence, token_ids, logprobs)
+
+    def _announce(self, outcome: Sampling, result: StepResult) -> None:
+        """Matchers elsewhere check their tokens all at once, while others are taken in."""
+        first = 0
+        for sequence, count in outcome:
+            token_id = result.token_ids[first]
+            first += count
+            # As `take_in` goes on: those whose token counts, and is not one of several.
+            if sequence.matcher is None or sequence.num_void or sequence.finish_reason is not None:
+                continue
+            if token_id != LATE and not sequence.guess:
+                sequence.matcher.expect(token_id)
 
     def _take_in(
         self, sequence: Sequence, token_ids: AbstractSequence[int], logprobs: TokenLogprobs | None

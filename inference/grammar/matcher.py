@@ -93,6 +93,9 @@ class Matcher:
             return ""
         return self._grammar.get_error().strip().partition("\n")[0]
 
+    def expect(self, token_id: int) -> None:
+        """`accept` does it all."""
+
     def accept(self, token_id: int) -> bool:
         """Go on by one token. False, and nothing changes, for one that may not come here."""
         if self._unseen is not None:
@@ -129,6 +132,13 @@ class Matcher:
 
         out: [vocabulary.mask_words] int32, contiguous, on the host.
         """
+        is_masked = self.write_mask(out)
+        self._look_at_mask()
+        self._has_mask = True
+        return is_masked
+
+    def write_mask(self, out: MaskRow) -> bool:
+        """`mask`, but not looked at yet: `out` is to be left as it is until this `has_mask`."""
         assert out.dtype == np.int32
         assert out.size == self._vocabulary.mask_words
         assert out.flags.c_contiguous
@@ -146,8 +156,8 @@ class Matcher:
             allow_only(out, self._end_token_ids)
         if grammar is not None:
             self.mask_came(out)
-            self._look_at_mask()
-        self._has_mask = True
+        else:
+            self._has_mask = True
         return is_masked
 
     def masked_by(self) -> LLMatcher | None:

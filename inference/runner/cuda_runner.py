@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from inference.mask_ledger import MaskJob, MasksTogether
+from inference.mask_ledger import MaskJob, MaskMaker, MasksTogether
 from inference.paged_kv.pool import KVPool
 from inference.runner.compile_ahead import AheadCompiler
 from inference.runner.cuda_draws import Draws
@@ -29,6 +29,7 @@ from inference.runner.request_rows import RowSampling
 from inference.runner.sampler import draw, gather_logprobs, read_logprobs
 from inference.runner.step_buffers import StepBuffers, StepBuffersPool
 from inference.runner.step_model import StepModel
+from inference.shared_masks import SharedMasks
 from inference.step import DECODES, ScheduledRow, StepBounds, StepPlan, StepResult
 from inference.types import TokenLogprobs
 
@@ -84,6 +85,7 @@ class CudaRunner:
             max_batch=max_rows, element_size=pool.keys[0].element_size(), prefills=prefills,
         )  # fmt: skip
         self._masks = DeviceMasks(max_rows + 1, model.num_outputs, self._device)
+        self._mask_maker: MaskMaker = self._masks
         self.decodes = DecodeSteps(model, pool, self.rows, paged, self._masks, max_rows)
         self.prefills = PrefillSteps(model, pool, self.rows, paged, self._masks, max_rows)
         self._streams = (self.decodes.stream, self.prefills.stream)
@@ -115,18 +117,26 @@ class CudaRunner:
     @property
     def mask_counts(self) -> tuple[int, float]:
         """Masks computed so far, and the seconds that they took in all."""
-        return self._masks.num_computed, self._masks.seconds
+        return self._mask_maker.counts
 
     def reset_masks(self) -> None:
         """Holders of rows are numbered anew, with a new scheduler; nothing runs."""
-        self._masks.reset()
+        self._mask_maker.reset()
 
     def compute_masks_with(self, together: MasksTogether) -> None:
         self._masks.together = together
 
+    @property
+    def shared_masks(self) -> SharedMasks:
+        return self._masks.shared
+
+    def leave_masks_to(self, maker: MaskMaker) -> None:
+        """Who writes to `shared_masks` from now on; nothing runs."""
+        self._mask_maker = maker
+
     def post_masks(self, jobs: Sequence[MaskJob]) -> None:
-        """Compute masks for the steps that look for them."""
-        self._masks.post(jobs)
+        """Compute masks for the steps that look for them. To be called each step."""
+        self._mask_maker.post(jobs)
 
     def close(self) -> None:
         for stream in self._streams:

@@ -1,9 +1,9 @@
 """The masks of constrained rows, where a CUDA device reads them: in pinned host memory, written while it computes.
 
-A row's `posted` word says for which holder and position its mask is good; one that lets everything through is good for
-earlier positions too. The device looks at it when it comes to
-sampling; nothing is copied and nothing is enqueued for it. Masks that are quick are computed together, in a thread of
-their own; those that may take long each in another, and the device goes on without them if need be.
+The device looks at a row's `posted` word when it comes to sampling; nothing is copied and nothing is enqueued for it.
+Masks that are quick are computed together, in a thread of their own; those that may take long each in another, and the
+device goes on without them if need be. Or other processes write all masks (inference.remote_masks), which leaves this
+one's interpreter to the steps: those threads wait then.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 
 from inference.mask_ledger import MaskJob, MasksTogether, TokenMatcher, one_by_one
 from inference.processors import num_mask_threads
+from inference.shared_masks import SharedMasks, word_of
 
 logger = logging.getLogger("headrace.engine")
 
@@ -26,8 +27,9 @@ _WAIT_S = 0.00005
 # So long the caller gives way to quick masks that a running step looks for. What it does can wait for that; they
 # could not, for the interpreter's lock that it would hold.
 _GIVE_WAY_S = 0.0002
-_LINE_WORDS = 32
 _NOTHING = 0  # no holder's
+# cudaHostRegisterPortable | cudaHostRegisterMapped
+_REGISTER_FLAGS = 3
 
 
 class _Batch:
@@ -42,28 +44,23 @@ class _Batch:
 
 
 class DeviceMasks:
-    """words: [max_rows, ceil(vocab_size / 32)] int32, a bit a token, lowest first; posted: [max_rows] int64, the holder
-    in the upper 32 bits, below them twice the position, plus one if everything is allowed. Both on the host, pinned,
-    with rows apart.
+    """words, posted: those of `shared`, as tensors, pinned.
 
     num_computed, seconds: masks so far, and what they took in all. together: computes the quick ones.
     """
 
     def __init__(self, max_rows: int, vocab_size: int, device: torch.device, num_threads: int | None = None) -> None:
-        pinned = device.type == "cuda"
-        num_words = -(-vocab_size // 32)
-        # Rows begin a line of memory each: a device reads whole ones, and requests for one line wait for each other.
-        words = torch.zeros(max_rows, -(-num_words // _LINE_WORDS) * _LINE_WORDS, dtype=torch.int32, pin_memory=pinned)
-        posted = torch.zeros(max_rows, _LINE_WORDS // 2, dtype=torch.int64, pin_memory=pinned)
-        self.words, self.posted = words[:, :num_words], posted[:, 0]
+        self.shared = shared = SharedMasks(max_rows, vocab_size)
+        self.words, self.posted = torch.from_numpy(shared.words), torch.from_numpy(shared.posted)
+        self._pinned = _Pinned(shared) if device.type == "cuda" else None
         self.num_computed, self.seconds = 0, 0.0
         self.together: MasksTogether = one_by_one
         # As plain memory: writing to it keeps the lock of the interpreter, which numpy would give away with each row.
-        self._words, self._posted = [row.data for row in self.words.numpy()], self.posted.numpy().data
+        self._words, self._posted = [row.data for row in shared.words], shared.posted.data
         self._latest: list[MaskJob | None] = [None] * max_rows
         self._lock = threading.Lock()  # of what the device reads, and of `_latest`
         self._computing: set[int] = set()  # matchers, by their ids
-        self._batch_words = np.zeros((max_rows, num_words), np.int32)
+        self._batch_words = np.zeros(shared.words.shape, np.int32)
         self._batch_rows = [row.data for row in self._batch_words]
         self._batches: SimpleQueue[_Batch | None] = SimpleQueue()
         self._jobs: SimpleQueue[MaskJob | None] = SimpleQueue()
@@ -74,6 +71,10 @@ class DeviceMasks:
         self._threads.append(threading.Thread(target=self._work_on_batches, name="headrace-masks", daemon=True))
         for thread in self._threads:
             thread.start()
+
+    @property
+    def counts(self) -> tuple[int, float]:
+        return self.num_computed, self.seconds
 
     def reset(self) -> None:
         """Holders are numbered anew; nothing may be running."""
@@ -139,6 +140,8 @@ class DeviceMasks:
         self._batches.put(None)
         for thread in self._threads:
             thread.join()
+        if self._pinned is not None:
+            self._pinned.release()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -182,4 +185,20 @@ def _given_up(count: int) -> list[bool]:
 
 
 def _word(job: MaskJob, is_open: bool) -> int:
-    return job.holder << 32 | job.position << 1 | is_open
+    return word_of(job.holder, job.position, is_open=is_open)
+
+
+class _Pinned:
+    """Memory that a device may read, as long as this is not released."""
+
+    def __init__(self, shared: SharedMasks) -> None:
+        self._at = shared.whole.ctypes.data
+        # The runtime's own calls: torch pins only memory that it has allocated.
+        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(self._at, shared.whole.nbytes, _REGISTER_FLAGS))
+
+    def release(self) -> None:
+        """Nothing may be running that reads it. Idempotent."""
+        if self._at:
+            torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(self._at))
+        self._at = 0
+

@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig
 
 from inference.config import Attention, Device, EngineConfig
 from inference.errors import ModelLoadError
-from inference.mask_ledger import MaskJob, MasksTogether
+from inference.mask_ledger import MaskJob, MaskMaker, MasksTogether
 from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.attention import TorchAttention
 from inference.runner.checkpoint import TORCH_DTYPES, definition, eos_token_ids, load_weights, read_config
@@ -26,6 +26,7 @@ from inference.runner.model_runner import ModelRunner
 from inference.runner.phase_clock import PhaseClock
 from inference.runner.probe import KVShape, probe, shape_of_definition
 from inference.runner.rotary import settle_rotary
+from inference.shared_masks import SharedMasks
 from inference.step import StepBounds, StepPlan
 from inference.types import ContextBound
 
@@ -55,6 +56,13 @@ class Runner(Protocol):
     def reset_masks(self) -> None: ...
 
     def compute_masks_with(self, together: MasksTogether) -> None: ...
+
+    @property
+    def shared_masks(self) -> SharedMasks | None:
+        """Where other processes may write masks; None: they are made where they are wanted."""
+        ...
+
+    def leave_masks_to(self, maker: MaskMaker) -> None: ...
 
     def post_masks(self, jobs: list[MaskJob]) -> None: ...
 

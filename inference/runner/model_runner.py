@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from inference.mask_ledger import MaskJob, MasksTogether
+from inference.mask_ledger import MaskJob, MaskMaker, MasksTogether
 from inference.paged_kv.pool import KVPool
 from inference.runner.attention import AttentionBackend
 from inference.runner.input_batch import StepInputs, prepare
@@ -74,6 +74,11 @@ class ModelRunner:
 
     def compute_masks_with(self, together: MasksTogether) -> None:
         """They are computed one by one here, each for the row that comes next."""
+
+    shared_masks = None  # no other process writes them
+
+    def leave_masks_to(self, maker: MaskMaker) -> None:
+        raise NotImplementedError("the masks of this runner are its own")
 
     def post_masks(self, jobs: Sequence[MaskJob]) -> None:
         """Compute masks, in the caller's thread, and let the steps that wait for them go on."""

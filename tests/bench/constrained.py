@@ -21,10 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from inference.config import EngineConfig
 from inference.grammar.build import build_grammar
-from inference.grammar.compile import GrammarCompiler
-from inference.grammar.masks import MaskThreads
 from inference.grammar.policy import CallPolicy, JsonSchema
 from inference.grammar.special_tokens import special_tokens_of
+from inference.grammars import Grammars
 from inference.runner.loader import load
 from stream_parser import DIALECTS
 from tests.bench.shapes import SHAPES, write_config
@@ -43,8 +42,6 @@ _SCHEMAS = {
 
 def main() -> None:
     args = _arguments()
-    vocab_size = SHAPES[args.model]["vocab_size"]
-    compiler = GrammarCompiler.from_folder(args.tokenizer, vocab_size, [0])
     with tempfile.TemporaryDirectory() as scratch:
         config = EngineConfig(
             args.model, write_config(args.model, Path(scratch)), random_weights=True, device=args.device,
@@ -52,19 +49,20 @@ def main() -> None:
             kv_bytes=args.kv_gib << 30,
         )  # fmt: skip
         model = load(config)
-    model.runner.compute_masks_with(MaskThreads(8).compute)
+    grammars = Grammars(args.tokenizer, model, num_processes=args.num_processes)
     sys.setswitchinterval(0.0005)  # as in the engine's process, like what follows
     gc.collect()
     gc.freeze()
     # What is set up on first use: lexers, too, learn the states that they come to, and keep them.
-    _window(model, compiler, args, 1.0, args.steps)
+    _window(model, grammars, args, 1.0, args.steps)
     found: dict[float, list[dict[str, float]]] = {share: [] for share in SHARES}
     for _ in range(args.rounds):
         for share in SHARES:
-            found[share].append(_window(model, compiler, args, share, args.steps))
+            found[share].append(_window(model, grammars, args, share, args.steps))
     best = {share: min(windows, key=lambda window: window["itl_ms"]) for share, windows in found.items()}
     _report(args, best)
     model.runner.close()
+    grammars.close()
 
 
 def _source(args: argparse.Namespace):  # type: ignore[no-untyped-def]
@@ -79,7 +77,7 @@ def _source(args: argparse.Namespace):  # type: ignore[no-untyped-def]
 
 
 def _window(  # type: ignore[no-untyped-def]
-    model, compiler, args: argparse.Namespace, share: float, steps: int
+    model, grammars, args: argparse.Namespace, share: float, steps: int
 ) -> dict[str, float]:
     """Steps with the whole batch decoding: the median time between two tokens of a row that is free (or of any, if none
     is), all tokens a second, how often a row sat a step out, and the mean time of a mask."""
@@ -88,7 +86,7 @@ def _window(  # type: ignore[no-untyped-def]
     num_held = round(share * args.batch)
     for index in range(args.batch):
         prompt = [(7 * index + 13 * position) % 30_000 + 10 for position in range(128)]
-        matchers = [compiler.matcher(source)] if index < num_held else []
+        matchers = [grammars.matcher(source)] if index < num_held else []
         engine.submit(
             str(index), prompt, matchers=matchers, temperature=1.0, seed=index, max_tokens=800, ignore_eos=True
         )
@@ -144,6 +142,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kv-gib", type=int, default=4)
+    parser.add_argument("--num-processes", type=int, help="that follow constrained rows; 0: the engine's own does")
     parser.add_argument("--min-forced-run", type=int, default=3)
     return parser.parse_args()
 

@@ -20,6 +20,7 @@ class RandomMatcher:
         self.accepted: list[int] = []
         self.error = ""
         self._masked_place = -1
+        self._expected: int | None = None
         self.lets_most_through = skips_masks
         self.mask_may_take_long = False
 
@@ -38,7 +39,13 @@ class RandomMatcher:
         count = 1 if rng.random() < self._forced_share else rng.randint(2, 5)
         return rng.sample(range(3, self._vocab_size), count)
 
+    def expect(self, token_id: int) -> None:
+        assert self._expected is None
+        self._expected = token_id
+
     def accept(self, token_id: int) -> bool:
+        assert self._expected in (None, token_id), "another token was announced"
+        self._expected = None
         if self.is_done or token_id not in self.allowed(len(self.accepted)):
             return False
         self.accepted.append(token_id)

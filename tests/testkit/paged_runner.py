@@ -172,7 +172,7 @@ class PagedRunner:
     def _drawn(self, row: int, history: list[int]) -> int:
         if not self._holders[row]:
             return next_token(history, self.vocab_size)
-        holder, position, is_open, allowed = self._masks.get(row, (0, 0, False, []))
+        holder, position, is_open, allowed = self._mask_of(row)
         wanted = (self._holders[row], len(history))
         if (holder, position) == wanted:
             return best_of(history, allowed)
@@ -180,3 +180,7 @@ class PagedRunner:
             return LATE
         assert (holder, position) > wanted, "a step would wait for ever"
         return best_of(history, list(range(self.vocab_size)))
+
+    def _mask_of(self, row: int) -> tuple[int, int, bool, list[int]]:
+        """What is posted: for which holder and position, whether all tokens may come, and which may."""
+        return self._masks.get(row, (0, 0, False, []))

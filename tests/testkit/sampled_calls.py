@@ -178,6 +178,9 @@ class OpenedMatcher:
     def error(self) -> str:
         return self._inner.error
 
+    def expect(self, token_id: int) -> None:
+        """`accept` does it all."""
+
     def accept(self, token_id: int) -> bool:
         if self._left and self._left.pop(0) != token_id:
             return False

@@ -14,7 +14,7 @@ OURS = ("stream_parser", "inference", "gateway", "headrace")
 NO_TORCH = ("torch", "transformers", "triton")
 INFERENCE_DATA = (
     "inference.step", "inference.types", "inference.config", "inference.errors", "inference.mask_ledger",
-    "inference.processors",
+    "inference.processors", "inference.shared_masks",
 )
 
 # package -> (our modules it may import, outside modules it may not, or None for "standard library only")
@@ -41,6 +41,7 @@ EXCEPTIONS = {"inference.paged_kv.pool": {"torch"}, "gateway.cli": {"headrace"}}
 # Modules of `inference` that only the engine's own process loads, and so may lead to torch.
 ENGINE_PROCESS = (
     "inference.runner", "inference.engine_process", "inference.engine_start", "inference.gguf_convert",
+    "inference.grammars",
     "inference.paged_kv.pool",
 )  # fmt: skip
 

@@ -1,0 +1,44 @@
+"""What the engine and the processes that follow constrained rows tell each other. Pure data, standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+# From the engine: ACCEPT [(matcher, token, begins)], where its mask is begun at once; MASK [(matcher, row, word,
+# serial)]; FORCED matcher; FREE [matcher]. Answers: ACCEPT [(matcher, state, error)]; MASK ([(serial, forced)],
+# seconds); FORCED (matcher, forced).
+ACCEPT, MASK, FORCED, FREE = range(4)
+# Of a state.
+ACCEPTED, IS_DONE, LETS_MOST_THROUGH = 1, 2, 4
+# Of a forced run, so many tokens are told at once.
+MOST_FORCED = 2048
+MOST_BYTES = 1 << 16
+# For this long, whoever waits for the other looks again and again: to be woken takes longer than a mask.
+SPIN_S = 0.003
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """num_replicas: as GrammarCompiler's."""
+
+    folder: Path
+    vocab_size: int
+    end_token_ids: tuple[int, ...]
+    num_rows: int
+    num_replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A matcher at its beginning: its number, its state, what is wrong with it, and what is forced."""
+
+    matcher: int
+    state: int
+    error: str
+    forced: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotMade:
+    message: str

@@ -1,0 +1,357 @@
+"""The engine's side of the processes that follow constrained rows (inference.grammar_process): matchers that live
+there, and what is told to and by them. Of the sockets, those with tokens are the engine thread's; matchers may be made
+in any thread."""
+
+from __future__ import annotations
+
+import logging
+import marshal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from inference import channel
+from inference.grammar.errors import GrammarError
+from inference.grammar.source import GrammarSource
+from inference.grammar_messages import (
+    ACCEPT,
+    ACCEPTED,
+    FORCED,
+    FREE,
+    IS_DONE,
+    LETS_MOST_THROUGH,
+    MASK,
+    MOST_BYTES,
+    SPIN_S,
+    Made,
+    NotMade,
+    Setup,
+)
+from inference.mask_ledger import MaskJob
+from inference.shared_masks import SharedMasks, word_of
+
+logger = logging.getLogger("headrace.engine")
+
+_DEAD = "the process that checks grammars has ended"
+_REFUSED = "a token that must come was refused"
+
+
+class RemoteMatcher:
+    """A TokenMatcher of one row, in another process. What is asked of it waits for what it was told before."""
+
+    __slots__ = (
+        "__weakref__", "_assumed", "_error", "_expected", "_forced", "_has_mask", "_num_sent", "_serial", "_state",
+        "number", "process",
+    )  # fmt: skip
+
+    def __init__(self, process: GrammarProcess, made: Made) -> None:
+        self.process, self.number = process, made.matcher
+        self._state, self._error = made.state, made.error
+        self._forced: tuple[int, ...] | None = made.forced  # None: not known here
+        self._has_mask = False
+        self._serial = 0  # of the mask that was asked for last
+        self._expected: int | None = None
+        self._num_sent = 0  # tokens that have not been answered
+        self._assumed: deque[bool] = deque()  # of each, whether somebody has been told that it is accepted
+
+    def __del__(self) -> None:
+        self.process.leave(self.number)
+
+    @property
+    def is_done(self) -> bool:
+        self._settle()
+        return bool(self._state & IS_DONE)
+
+    @property
+    def error(self) -> str:
+        self._settle()
+        return self._error
+
+    @property
+    def lets_most_through(self) -> bool:
+        self._settle()
+        return bool(self._state & LETS_MOST_THROUGH)
+
+    @property
+    def mask_may_take_long(self) -> bool:
+        return False  # nobody here waits for it
+
+    @property
+    def has_mask(self) -> bool:
+        if not self._has_mask:
+            self.process.read()
+        return self._has_mask
+
+    def expect(self, token_id: int) -> None:
+        self._expected = token_id
+        self._tell(token_id, begins=True)
+
+    def accept(self, token_id: int) -> bool:
+        if self._expected is None:
+            if self._forced and self._forced[0] == token_id:
+                # No need to wait: it was said that this one comes.
+                forced = self._forced[1:]
+                self._tell(token_id, is_assumed=True)
+                self._forced = forced
+                return True
+            self._tell(token_id)
+        assert self._expected in (None, token_id), "another token was announced"
+        self._expected = None
+        self._settle()
+        return bool(self._state & ACCEPTED)
+
+    def forced(self) -> tuple[int, ...]:
+        if self._forced is None:
+            self._forced = () if self.lets_most_through else self.process.ask_forced(self)
+        return self._forced
+
+    def mask(self, out: Any) -> bool:
+        raise NotImplementedError("its process writes masks where they are wanted: see RemoteMasks")
+
+    def begin_mask(self, serial: int) -> None:
+        self._serial = serial
+
+    def mask_came(self, serial: int, forced: tuple[int, ...]) -> None:
+        if serial == self._serial:
+            self._has_mask, self._forced = True, forced
+
+    def answer(self, state: int, error: str) -> None:
+        """To the oldest token that has none."""
+        self._num_sent -= 1
+        self._state = state
+        self._error = error or (_REFUSED if self._assumed.popleft() and not state & ACCEPTED else "")
+
+    def give_up(self) -> None:
+        """Nothing will be answered any more."""
+        self._num_sent, self._state, self._error = 0, 0, _DEAD
+        self._assumed.clear()
+        self._has_mask = True
+
+    def _tell(self, token_id: int, *, begins: bool = False, is_assumed: bool = False) -> None:
+        self._has_mask, self._forced = False, None
+        self._serial = 0
+        self._num_sent += 1
+        self._assumed.append(is_assumed)
+        self.process.tell(self, token_id, begins=begins)
+
+    def _settle(self) -> None:
+        while self._num_sent:
+            if self.process.is_dead:
+                self.give_up()
+            else:
+                self.process.wait_for_news()
+
+
+class GrammarProcess:
+    """One of them, and its matchers. num_computed, seconds: masks, and what they took."""
+
+    def __init__(self, siblings: GrammarProcesses, setup: Setup, shared: SharedMasks) -> None:
+        self._siblings = siblings
+        self.is_dead = False
+        self.num_computed, self.seconds = 0, 0.0
+        self.finished: list[int] = []  # serials of masks that have come and that nobody has been told of
+        self._matchers: weakref.WeakValueDictionary[int, RemoteMatcher] = weakref.WeakValueDictionary()
+        self._wanted: dict[int, weakref.ref[RemoteMatcher]] = {}  # masks, by their serials
+        self._to_tell: list[tuple[int, int, bool]] = []
+        self._left: deque[int] = deque()  # matchers that nobody has any more
+        self._making = threading.Lock()
+        self._answered: tuple[int, tuple[int, ...]] | None = None
+        self._tokens, their_tokens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._requests, their_requests = socket.socketpair()
+        theirs = (their_tokens.fileno(), their_requests.fileno(), shared.descriptor)
+        with their_tokens, their_requests:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "inference.grammar_process", *map(str, theirs)], pass_fds=theirs,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        self._requests.sendall(channel.encode(setup))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def num_matchers(self) -> int:
+        return len(self._matchers)
+
+    def make(self, source: GrammarSource) -> RemoteMatcher:
+        """Raises GrammarError, and EOFError if the process has ended. Waits for the first ones of a source."""
+        with self._making:
+            try:
+                self._requests.sendall(channel.encode(source))
+                answer: Made | NotMade = channel.receive(self._requests)
+            except OSError as error:
+                raise EOFError from error
+            if isinstance(answer, NotMade):
+                raise GrammarError("", answer.message)
+            matcher = self._matchers[answer.matcher] = RemoteMatcher(self, answer)
+        return matcher
+
+    def leave(self, number: int) -> None:
+        self._left.append(number)
+
+    def tell(self, matcher: RemoteMatcher, token_id: int, *, begins: bool) -> None:
+        """Sent with the next thing that is, or once somebody waits for its outcome."""
+        self._to_tell.append((matcher.number, token_id, begins))
+
+    def send_told(self) -> None:
+        if self._to_tell:
+            told, self._to_tell = self._to_tell, []
+            self._send((ACCEPT, told))
+        if self._left:
+            left = [self._left.popleft() for _ in range(len(self._left))]
+            self._send((FREE, left))
+
+    def begin(self, jobs: Sequence[tuple[MaskJob, int]]) -> None:
+        """Have these masks made, each with its serial. A row's matcher is one of this process's."""
+        self.send_told()
+        asked = []
+        for job, serial in jobs:
+            matcher = job.matcher
+            assert isinstance(matcher, RemoteMatcher)
+            matcher.begin_mask(serial)
+            self._wanted[serial] = weakref.ref(matcher)
+            asked.append((matcher.number, job.row, word_of(job.holder, job.position, is_open=False), serial))
+        self._send((MASK, asked))
+        if self.is_dead:
+            self._finish_all()
+
+    def ask_forced(self, matcher: RemoteMatcher) -> tuple[int, ...]:
+        self.send_told()
+        self._answered = None
+        self._send((FORCED, matcher.number))
+        while self._answered is None:
+            if self.is_dead:
+                return ()
+            self.wait_for_news()
+        assert self._answered[0] == matcher.number
+        return self._answered[1]
+
+    def wait_for_news(self) -> None:
+        """Until something has been told; what is to be told goes first, to all processes."""
+        self._siblings.send_told()
+        self.send_told()  # if this one has been replaced
+        stop_looking_at = time.perf_counter() + SPIN_S
+        while not self.read() and not self.is_dead:
+            if time.perf_counter() > stop_looking_at:
+                self._take(self._receive(0))
+                return
+
+    def read(self) -> bool:
+        """Take in what has been told by now; whether there was anything."""
+        found = False
+        while not self.is_dead:
+            try:
+                data = self._receive(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            self._take(data)
+            found = True
+        return found
+
+    def close(self) -> None:
+        self._tokens.close()
+        self.close_requests()
+
+    def close_requests(self) -> None:
+        """It is ending. From any thread; idempotent."""
+        self._requests.close()
+        self._process.wait()
+
+    def _receive(self, flags: int) -> bytes:
+        try:
+            return self._tokens.recv(MOST_BYTES, flags)
+        except BlockingIOError:
+            raise
+        except OSError:
+            return b""
+
+    def _take(self, data: bytes) -> None:
+        if not data:
+            self._die()
+            return
+        kind, content = marshal.loads(data)
+        if kind == ACCEPT:
+            for number, state, error in content:
+                matcher = self._matchers.get(number)
+                if matcher is not None:
+                    matcher.answer(state, error)
+        elif kind == MASK:
+            told, seconds = content
+            self.num_computed += len(told)
+            self.seconds += seconds
+            for serial, forced in told:
+                matcher = self._wanted.pop(serial)()
+                if matcher is not None:
+                    matcher.mask_came(serial, forced)
+                self.finished.append(serial)
+        else:
+            self._answered = content
+
+    def _send(self, message: tuple[int, Any]) -> None:
+        if self.is_dead:
+            return
+        try:
+            self._tokens.send(marshal.dumps(message))
+        except OSError:
+            self._die()
+
+    def _die(self) -> None:
+        """Its turns end with an error, each at its next token."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        logger.error("a process that checks grammars has ended, with its turns; another one takes its place")
+        for matcher in list(self._matchers.values()):
+            matcher.give_up()
+        self._finish_all()
+        self._tokens.close()
+
+    def _finish_all(self) -> None:
+        self.finished += self._wanted
+        self._wanted.clear()
+
+
+class GrammarProcesses:
+    """As many as `count`; one that ends is replaced when the next matcher is made."""
+
+    def __init__(self, setup: Setup, shared: SharedMasks, count: int) -> None:
+        self._setup, self.shared = setup, shared
+        self._lock = threading.Lock()
+        self.all = [GrammarProcess(self, setup, shared) for _ in range(count)]
+        self._next = 0
+
+    def matcher(self, source: GrammarSource) -> RemoteMatcher:
+        """At its beginning, in the process that follows fewest rows. Raises GrammarError."""
+        while True:
+            process = self._least_busy()
+            try:
+                return process.make(source)
+            except EOFError:
+                self._replace(process)
+
+    def send_told(self) -> None:
+        for process in self.all:
+            process.send_told()
+
+    def close(self) -> None:
+        for process in self.all:
+            process.close()
+
+    def _least_busy(self) -> GrammarProcess:
+        with self._lock:
+            self._next += 1
+            order = self.all[self._next % len(self.all) :] + self.all[: self._next % len(self.all)]
+            return min(order, key=lambda process: process.num_matchers)
+
+    def _replace(self, dead: GrammarProcess) -> None:
+        with self._lock:
+            if dead in self.all:
+                self.all[self.all.index(dead)] = GrammarProcess(self, self._setup, self.shared)
+                dead.close_requests()

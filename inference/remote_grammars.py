@@ -325,23 +325,25 @@ class GrammarProcesses:
         self._setup, self.shared = setup, shared
         self._lock = threading.Lock()
         self.all = [GrammarProcess(self, setup, shared) for _ in range(count)]
+        self._replaced: list[GrammarProcess] = []
         self._next = 0
 
     def matcher(self, source: GrammarSource) -> RemoteMatcher:
         """At its beginning, in the process that follows fewest rows. Raises GrammarError."""
-        while True:
+        for _ in range(len(self.all) + 1):
             process = self._least_busy()
             try:
                 return process.make(source)
             except EOFError:
                 self._replace(process)
+        raise GrammarError("", "the processes that check grammars end as soon as they begin: see the engine's log.")
 
     def send_told(self) -> None:
         for process in self.all:
             process.send_told()
 
     def close(self) -> None:
-        for process in self.all:
+        for process in (*self.all, *self._replaced):
             process.close()
 
     def _least_busy(self) -> GrammarProcess:
@@ -355,3 +357,5 @@ class GrammarProcesses:
             if dead in self.all:
                 self.all[self.all.index(dead)] = GrammarProcess(self, self._setup, self.shared)
                 dead.close_requests()
+                # What the engine's thread reads of it, it closes, if it ever does.
+                self._replaced = [process for process in (*self._replaced, dead) if not process.is_dead]

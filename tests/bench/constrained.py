@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -49,7 +50,8 @@ def main() -> None:
             kv_bytes=args.kv_gib << 30,
         )  # fmt: skip
         model = load(config)
-    grammars = Grammars(args.tokenizer, model, num_processes=args.num_processes)
+    # The shapes name no end token, and no row is to end.
+    grammars = Grammars(args.tokenizer, replace(model, eos_token_ids=(0,)), num_processes=args.num_processes)
     sys.setswitchinterval(0.0005)  # as in the engine's process, like what follows
     gc.collect()
     gc.freeze()

@@ -221,6 +221,12 @@ def test_a_grammar_that_cannot_be_compiled_is_refused_with_its_reason(processes:
     assert processes.matcher(SOURCES["object"]).error == ""
 
 
+def test_processes_that_cannot_begin_are_said_to_be_at_fault_and_not_begun_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with grammar_processes(tmp_path, 64) as own, pytest.raises(GrammarError, match="as soon as they begin"):
+        own.matcher(SOURCES["object"])
+
+
 def test_the_processes_end_when_the_engine_is_gone(folder: tuple[Path, int]) -> None:
     with grammar_processes(*folder) as own:
         pids = [process.pid for process in own.all]

@@ -13,9 +13,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
-_MOST_LEFT = 24  # above it, the library is quick
-# All of this may stand in a string that has room, and hardly in any other bounded text.
-_IN_STRINGS = (b'"', b"\\", b" ", b"<", b"{", b"[")
+MOST_LEFT = 24  # above it, the library is quick
+# All of this may stand in a string that has room, and hardly in any other bounded text but a key that nobody declared,
+# which has no escapes.
+_IN_STRINGS = (b'"', b" ", b"<", b"{", b"[", b"\\")
 _WHOLE_CHARS = re.compile(rb'(?:[^"\\\x00-\x1F]|\\(?:["\\bfnrt]|u00[01][0-9A-Fa-f]))+')
 # Up to the quote that ends a string, with escapes and the beginning of one.
 _UP_TO_QUOTE = re.compile(rb'(?:[^"\\]|\\(?:u[0-9A-Fa-f]{0,4}|[^u]|\Z))*')
@@ -36,7 +37,7 @@ class BoundedString:
     @property
     def has_mask(self) -> bool:
         """Close enough to the bound that the library need not be asked."""
-        return self.left < _MOST_LEFT
+        return self.left < MOST_LEFT
 
     def write_mask(self, out: npt.NDArray[np.int32]) -> None:
         np.bitwise_and(self._mask, self._tokens.fitting[self.left], out=out)
@@ -53,20 +54,24 @@ class StringTokens:
         self._token_bytes = token_bytes
         self._plain_chars = plain_chars
         marks = {text: token_id for token_id, text in enumerate(token_bytes) if text in _IN_STRINGS}
-        self._marks = list(marks.values())
+        self._marks = [marks[text] for text in _IN_STRINGS if text in marks]
         num_chars = np.full(32 * mask_words, NOT_PLAIN)
         num_chars[: len(token_bytes)] = [chars_before_quote(text) for text in token_bytes]
-        self.fitting = [np.packbits(num_chars <= left, bitorder="little").view(np.int32) for left in range(_MOST_LEFT)]
+        self.fitting = [np.packbits(num_chars <= left, bitorder="little").view(np.int32) for left in range(MOST_LEFT)]
 
-    def string_at(self, mask: npt.NDArray[np.int32], room: int, known_lengths: Collection[int]) -> BoundedString | None:
+    def string_at(
+        self, mask: npt.NDArray[np.int32], room: int, known_lengths: Collection[int], *, or_key: bool
+    ) -> BoundedString | None:
         """The string of which this is the mask; None if it may not end yet, or nobody knows how much is left of it.
 
-        room: the longest of `known_lengths` of which some plain text may come.
+        room: the longest of `known_lengths` of which some plain text may come. or_key: it may be an undeclared key. One
+        that is close to its bound, for it may no more become a declared one then.
         """
         if room + 1 not in known_lengths or len(self._marks) < len(_IN_STRINGS):
             return None
         words = mask.data
-        if not all(words[token_id >> 5] >> (token_id & 31) & 1 for token_id in self._marks):
+        marks = self._marks[:-1] if or_key and room < MOST_LEFT else self._marks
+        if not all(words[token_id >> 5] >> (token_id & 31) & 1 for token_id in marks):
             return None
         return BoundedString(self, mask.copy(), room)
 

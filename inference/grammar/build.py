@@ -89,6 +89,7 @@ class _Builder:
         self._writer = LarkWriter(special_tokens)
         self._frame: Frame = frame_of(self._writer, dialect, bounds, self._end_tokens)
         self._not_enforced: dict[str, None] = {}
+        self._strings = PlainStrings()
         self._are_plain: list[bool] = []  # the strings of each part that may begin the answer
 
     def build(self) -> GrammarSource | None:
@@ -116,6 +117,7 @@ class _Builder:
             not_enforced=tuple(self._not_enforced),
             searches_text=self._writer.searches_text,
             has_plain_strings=self._are_plain == [True],  # several parts may begin alike
+            has_plain_keys=self._are_plain == [True] and self._strings.keys_too,
         )
         return self._with_special(source)
 
@@ -126,7 +128,7 @@ class _Builder:
 
     def _tools(self) -> list[ReadTool]:
         tools = read_tools(self._policy.tools, self._bounds, self._not_enforced)
-        strings = PlainStrings()
+        strings = self._strings
         is_one_each = len({tool.name for tool in tools}) == len(tools)
         is_plain = is_one_each and _writes_json(self._dialect) and all(strings.only(tool.arguments) for tool in tools)
         self._are_plain.append(is_plain)
@@ -200,7 +202,7 @@ class _Builder:
                 objects = [option for option in flat_options(node) if isinstance(option, Members)]
                 node = OneOf(tuple(objects))
             self._not_enforced.update(reader.not_enforced)
-            self._are_plain.append(PlainStrings().only(node))
+            self._are_plain.append(self._strings.only(node))
             values = ValueWriter(self._writer, json_notation(compact=self._bounds.compact_json), self._bounds)
             return values.expression(node, path)
         except GrammarError as error:

@@ -185,8 +185,10 @@ class Matcher:
                 return
             self._room = self._vocabulary.room_for_text(self._unseen)
             self._num_left = self._room if self._room < self._vocabulary.most_room else 0
-            if self._compiled.source.has_plain_strings:
-                self._string = self._vocabulary.bounded_string(self._unseen, self._room)
+            source = self._compiled.source
+            if source.has_plain_strings:
+                or_key = source.has_plain_keys
+                self._string = self._vocabulary.bounded_string(self._unseen, self._room, or_key=or_key)
             self._look_for_end()
             self._has_mask = True
             self._unseen = None  # last: from now on, nobody waits here

@@ -7,14 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inference.grammar.nodes import Items, Literals, Members, Node, NumberRange, OneOf, Text, flat_options
+from inference.grammar.bounded_strings import MOST_LEFT
+from inference.grammar.nodes import (
+    ExtraMembers,
+    Items,
+    Literals,
+    Members,
+    Node,
+    NumberRange,
+    OneOf,
+    Text,
+    flat_options,
+)
 
 
 class PlainStrings:
-    """Remembers the nodes that it was asked about: they share their children."""
+    """Remembers the nodes that it was asked about: they share their children.
+
+    keys_too: the same holds, close to their bounds, for the undeclared keys of all values that it was asked about.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Node, bool] = {}
+        self.keys_too = True
 
     def only(self, node: Node) -> bool:
         """Nothing is said of any string but its length, and where one may stand, no other string may, nor another one
@@ -33,11 +48,20 @@ class PlainStrings:
                 return all(map(self.only, prefix)) and (rest is None or self.only(rest))
             case Members(declared=declared, extra=extra):
                 # Undeclared keys hold no escapes: nobody takes them for such a string. And no key has two values.
+                self.keys_too = self.keys_too and all(map(_has_plain_keys, extra))
                 values = [*(member.value for member in declared), *(kind.value for kind in extra)]
                 return all(map(self.only, values))
             case OneOf():
                 options = flat_options(node)
                 return all(map(self.only, options)) and _are_apart(options)
+
+
+def _has_plain_keys(kind: ExtraMembers) -> bool:
+    """Is nothing but their length asked of them, where no declared key can still be spelled?"""
+    key = kind.key
+    if kind.patterns or kind.other_patterns or key.patterns or key.formats:
+        return False
+    return all(len(name) <= key.max_chars - MOST_LEFT for name in kind.excluded)
 
 
 def _are_apart(options: Sequence[Node]) -> bool:

@@ -40,7 +40,8 @@ class GrammarSource:
     `ends_after_call`, over. special_tokens: the tokenizer's own, by text, that any of these texts contains.
     not_enforced: keywords, as paths, that the grammar lets pass and that are to be validated afterwards. searches_text:
     some text or undeclared key has a pattern or a format, or no slice of the vocabulary; masks within it take 0.2 to
-    2.5 ms at 152k tokens. has_plain_strings: all text with a bound is in strings in JSON, see PlainStrings.
+    2.5 ms at 152k tokens. has_plain_strings: all text with a bound is in strings in JSON, see PlainStrings;
+    has_plain_keys: and so are undeclared keys.
     """
 
     lark: str
@@ -51,6 +52,7 @@ class GrammarSource:
     not_enforced: tuple[str, ...] = ()
     searches_text: bool = False
     has_plain_strings: bool = False
+    has_plain_keys: bool = False
 
     def mentions(self, text: str) -> bool:
         """Does any text that this consists of contain `text`?"""

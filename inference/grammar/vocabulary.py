@@ -92,10 +92,10 @@ class Vocabulary:
             num_chars = len(text.decode(errors="replace"))
         return max(1, num_left - num_chars)
 
-    def bounded_string(self, mask: npt.NDArray[np.int32], room: int) -> BoundedString | None:
+    def bounded_string(self, mask: npt.NDArray[np.int32], room: int, *, or_key: bool) -> BoundedString | None:
         """For a grammar that `has_plain_strings`: the one that this is the mask of, if it may end at once and as much
-        is known of it. room: what `room_for_text` tells of the mask."""
-        return self._strings.string_at(mask, room, self._ruled_lengths)
+        is known of it. room: what `room_for_text` tells of the mask. or_key: the grammar `has_plain_keys`, too."""
+        return self._strings.string_at(mask, room, self._ruled_lengths, or_key=or_key)
 
     @property
     def most_room(self) -> int:

@@ -80,6 +80,50 @@ def test_a_call_that_may_begin_as_an_answer_does_has_no_plain_strings() -> None:
     assert not both.has_plain_strings
 
 
+KEYED = {"type": "object", "properties": {"a": LONGER, "b" * 100: TEXT}, "additionalProperties": TEXT}
+NOT_KEYED = {
+    "a pattern": {"patternProperties": {"^x": TEXT}},
+    "a pattern of names": {"propertyNames": {"pattern": "^x"}, "additionalProperties": TEXT},
+    "a format of names": {"propertyNames": {"format": "date"}, "additionalProperties": TEXT},
+    "a declared key as long as they may be": {"properties": {"b" * 105: TEXT}},
+    "names too short to go past a declared one": {"properties": {"b": TEXT}, "propertyNames": {"maxLength": 24}},
+}
+
+
+@pytest.mark.parametrize("name", NOT_KEYED)
+def test_keys_of_which_more_is_asked_than_a_length_are_not_plain(name: str) -> None:
+    assert schema_source(KEYED).has_plain_keys
+    schema = {"type": "object", "required": ["a"], "properties": {"a": {"type": "object", **NOT_KEYED[name]}}}
+    assert not schema_source(schema).has_plain_keys
+
+
+def test_masks_close_to_the_bound_of_a_key_that_nobody_declared_are_the_librarys() -> None:
+    source, rng = schema_source(KEYED), random.Random(1)
+    row, expected = np.zeros((2, vocabulary().mask_words), dtype=np.int32)
+    opening = vocabulary().tokens_of(b'{"')
+    short = [token for token in range(vocabulary().vocab_size) if vocabulary().plain_chars[token] < 4]
+    num_derived = 0
+    for walk in range(12):
+        matcher = compiler().matcher(source)
+        assert all(map(matcher.accept, opening))
+        # The longest declared key, or another text; both, and what goes on from them, up to the bound.
+        beginning = vocabulary().tokens_of(b"b" * (90 + walk) if walk % 2 else b"x" * (96 + walk))
+        assert all(map(matcher.accept, beginning))
+        for _ in range(60):
+            is_derived = matcher._string is not None and matcher._string.has_mask
+            assert matcher.mask(row)
+            assert matcher._grammar is not None
+            matcher._grammar.unsafe_compute_mask_ptr(expected.ctypes.data, expected.nbytes)
+            np.testing.assert_array_equal(row, expected)
+            num_derived += is_derived
+            allowed = [token for token in short if row.view(np.uint32)[token >> 5] >> (token & 31) & 1]
+            if not allowed:
+                break
+            assert matcher.accept(rng.choice(allowed))
+        assert matcher.accept(vocabulary().tokens_of(b'"')[0])
+    assert num_derived > 50
+
+
 WALKED = {name: schema_source(schema, SMALL_BOUNDS) for name, schema in PLAIN.items()}
 WALKED |= {name: calls(name, closed("a", a=TEXT, b=LONGER)) for name in ("hermes", "llama3_json", "mistral_v11")}
 
@@ -128,7 +172,7 @@ def test_only_tokens_of_whole_characters_leave_a_row_in_its_string() -> None:
 def test_far_from_its_bound_a_strings_masks_are_the_librarys_and_its_length_is_not_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bounded_strings, "_MOST_LEFT", 4)
+    monkeypatch.setattr(bounded_strings, "MOST_LEFT", 4)
     matcher = compiler().matcher(schema_source(TEXT))
     row = np.zeros(vocabulary().mask_words, dtype=np.int32)
     (quote,), (char,) = vocabulary().tokens_of(b'"'), vocabulary().tokens_of(b"<")

@@ -68,6 +68,7 @@ class LiveSequences:
         assert sequence.row is not None
         assert sequence.matcher is not None
         needs_mask = sequence.is_drawn_by_host or sequence.is_drawing_again or sequence.params.has_filters
+        needs_mask = needs_mask or len(sequence.token_ids) < sequence.masked_until
         may_skip = self._masks_may_be_late and not needs_mask
         sequence.skipped_mask = may_skip and sequence.matcher.lets_most_through
         matcher = None if sequence.skipped_mask else sequence.matcher

@@ -12,6 +12,9 @@ from inference.step import NewRow, TokenWrite
 from inference.types import FinishReason, SamplingParams
 
 AGAIN = "again"
+# So many tokens are drawn with their masks after one that was refused: to draw one again costs two steps, and who
+# writes what a grammar does not let pass will do so again.
+_MASKED_AFTER_REFUSAL = 256
 
 
 class Sequence:
@@ -28,7 +31,8 @@ class Sequence:
     num_forced: those of `unsent` that were never sampled.
     matcher: what its tokens are held to, if anything.
     is_rewound: its row may stand elsewhere than at num_planned, and must be told.
-    skipped_mask: its next token is drawn without a mask, since nearly everything may come.
+    skipped_mask: its next token is drawn without a mask, since nearly everything may come. masked_until: not before it
+    has so many tokens.
     is_drawn_by_host: by operations on the device, not by its sampling kernels.
     is_drawing_again: a token was refused, and the next must be drawn with its mask.
     awaits_forced: its next token is held to a mask, whose maker finds out what is forced; nobody has asked yet.
@@ -59,6 +63,7 @@ class Sequence:
         self.num_unwritten = 0
         self.is_rewound = False
         self.skipped_mask = False
+        self.masked_until = 0
         self.is_drawing_again = False
         self.awaits_forced = False
         self.unsent: list[int] = []
@@ -162,6 +167,7 @@ class Sequence:
         self.num_planned = len(self.token_ids) - 1
         self.is_rewound = True
         self.skipped_mask = False
+        self.masked_until = len(self.token_ids) + _MASKED_AFTER_REFUSAL
         if self.lookup is not None:
             self.lookup.learn(1, 0)
 

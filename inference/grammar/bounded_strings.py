@@ -1,5 +1,6 @@
-"""Masks close to the bound of a string in JSON of which nothing but its length is asked. They take the library up to
-1.5 ms, as no slice of the vocabulary applies (docs/adr/0006), and are all but known.
+"""Masks within a string in JSON of which nothing but its length is asked, once one is there and the bound is in sight.
+They take the library 30 us, and up to 1.5 ms close to the bound, where no slice of the vocabulary applies
+(docs/adr/0006); and are all but known.
 
 If a string may end at once, and n characters may come, a mask with fewer left is this one without the tokens that bring
 more characters than that before the string's quote. Characters count as grammars count them: an escape is one.
@@ -13,7 +14,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
-MOST_LEFT = 24  # above it, the library is quick
+# With no more than so many characters left, an undeclared key is taken for such a string.
+MOST_LEFT_OF_KEY = 24
 # All of this may stand in a string that has room, and hardly in any other bounded text but a key that nobody declared,
 # which has no escapes.
 _IN_STRINGS = (b'"', b" ", b"<", b"{", b"[", b"\\")
@@ -34,13 +36,9 @@ class BoundedString:
     def __init__(self, tokens: StringTokens, mask: npt.NDArray[np.int32], left: int) -> None:
         self._tokens, self._mask, self.left = tokens, mask, left
 
-    @property
-    def has_mask(self) -> bool:
-        """Close enough to the bound that the library need not be asked."""
-        return self.left < MOST_LEFT
-
     def write_mask(self, out: npt.NDArray[np.int32]) -> None:
-        np.bitwise_and(self._mask, self._tokens.fitting[self.left], out=out)
+        fitting = self._tokens.fitting
+        np.bitwise_and(self._mask, fitting[min(self.left, len(fitting) - 1)], out=out)
 
     def accept(self, token_id: int) -> None:
         """`left` is 0 if the string must end now, and below if it has ended, or stands within a character."""
@@ -48,7 +46,7 @@ class BoundedString:
 
 
 class StringTokens:
-    """What tokens bring to a string. fitting: by what is left of it, the tokens that do not bring more."""
+    """What tokens bring to a string. fitting: by what is left of it, the tokens that bring no more; the last, all."""
 
     def __init__(self, token_bytes: Sequence[bytes], plain_chars: Sequence[int], mask_words: int) -> None:
         self._token_bytes = token_bytes
@@ -57,7 +55,12 @@ class StringTokens:
         self._marks = [marks[text] for text in _IN_STRINGS if text in marks]
         num_chars = np.full(32 * mask_words, NOT_PLAIN)
         num_chars[: len(token_bytes)] = [chars_before_quote(text) for text in token_bytes]
-        self.fitting = [np.packbits(num_chars <= left, bitorder="little").view(np.int32) for left in range(MOST_LEFT)]
+        sizes = frozenset(num_chars[: len(token_bytes)].tolist())
+        self.fitting: list[npt.NDArray[np.int32]] = []
+        for left in range(max(sizes, default=0) + 1):
+            is_new = left in sizes or not left
+            fitting = np.packbits(num_chars <= left, bitorder="little").view(np.int32) if is_new else self.fitting[-1]
+            self.fitting.append(fitting)
 
     def string_at(
         self, mask: npt.NDArray[np.int32], room: int, known_lengths: Collection[int], *, or_key: bool
@@ -70,7 +73,7 @@ class StringTokens:
         if room + 1 not in known_lengths or len(self._marks) < len(_IN_STRINGS):
             return None
         words = mask.data
-        marks = self._marks[:-1] if or_key and room < MOST_LEFT else self._marks
+        marks = self._marks[:-1] if or_key and room < MOST_LEFT_OF_KEY else self._marks
         if not all(words[token_id >> 5] >> (token_id & 31) & 1 for token_id in marks):
             return None
         return BoundedString(self, mask.copy(), room)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inference.grammar.bounded_strings import MOST_LEFT
+from inference.grammar.bounded_strings import MOST_LEFT_OF_KEY
 from inference.grammar.nodes import (
     ExtraMembers,
     Items,
@@ -61,7 +61,7 @@ def _has_plain_keys(kind: ExtraMembers) -> bool:
     key = kind.key
     if kind.patterns or kind.other_patterns or key.patterns or key.formats:
         return False
-    return all(len(name) <= key.max_chars - MOST_LEFT for name in kind.excluded)
+    return all(len(name) <= key.max_chars - MOST_LEFT_OF_KEY for name in kind.excluded)
 
 
 def _are_apart(options: Sequence[Node]) -> bool:

@@ -185,4 +185,5 @@ def test_text_is_drawn_without_masks_and_a_wrong_token_again_with_the_same_outco
         assert all(len(json.loads(b"".join(map(vocabulary.bytes_of, ids)))) == 3 for ids in bench.tokens.values())
     assert written[0] == written[1]
     assert stats[0].num_redrawn_tokens == 0
-    assert stats[1].num_redrawn_tokens > 0
+    # Of each turn once or twice: for a while after, its tokens are drawn with their masks.
+    assert 0 < stats[1].num_redrawn_tokens <= 8

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from inference.grammar import bounded_strings
+from inference.grammar import matcher as matcher_module
 from inference.grammar.bounded_strings import StringTokens, chars_before_quote
 from inference.grammar.build import build_grammar
 from inference.grammar.policy import CallPolicy, JsonSchema, Tool
@@ -110,7 +110,7 @@ def test_masks_close_to_the_bound_of_a_key_that_nobody_declared_are_the_librarys
         beginning = vocabulary().tokens_of(b"b" * (90 + walk) if walk % 2 else b"x" * (96 + walk))
         assert all(map(matcher.accept, beginning))
         for _ in range(60):
-            is_derived = matcher._string is not None and matcher._string.has_mask
+            is_derived = matcher._string is not None
             assert matcher.mask(row)
             assert matcher._grammar is not None
             matcher._grammar.unsafe_compute_mask_ptr(expected.ctypes.data, expected.nbytes)
@@ -169,10 +169,7 @@ def test_only_tokens_of_whole_characters_leave_a_row_in_its_string() -> None:
     assert all(number < 0 for number in left[5:])
 
 
-def test_far_from_its_bound_a_strings_masks_are_the_librarys_and_its_length_is_not_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bounded_strings, "MOST_LEFT", 4)
+def test_from_the_first_mask_in_a_string_on_the_library_is_asked_for_none_until_its_bound() -> None:
     matcher = compiler().matcher(schema_source(TEXT))
     row = np.zeros(vocabulary().mask_words, dtype=np.int32)
     (quote,), (char,) = vocabulary().tokens_of(b'"'), vocabulary().tokens_of(b"<")
@@ -182,6 +179,17 @@ def test_far_from_its_bound_a_strings_masks_are_the_librarys_and_its_length_is_n
     for _ in range(9):
         assert matcher.accept(char)
         is_asked.append(matcher.masked_by() is not None)
-    assert is_asked == [*[True] * 5, *[False] * 3, True], "at the bound, again"
+    assert is_asked == [*[False] * 8, True], "at the bound, again"
     assert matcher.accept(quote)
     assert matcher.is_done
+
+
+def test_a_row_in_a_string_whose_masks_are_known_leaves_none_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matcher_module, "_ROOM_TO_SKIP", 2)
+    known, unknown = (compiler().matcher(schema_source({"type": "string", "maxLength": size})) for size in (9, 60))
+    row = np.zeros(vocabulary().mask_words, dtype=np.int32)
+    for matcher in (known, unknown):
+        assert all(map(matcher.accept, vocabulary().tokens_of(b'"')))
+        assert matcher.mask(row)
+    assert not known.lets_most_through
+    assert unknown.lets_most_through

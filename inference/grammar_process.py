@@ -21,12 +21,14 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from inference import channel
 from inference.grammar.compile import GrammarCompiler
+from inference.grammar.compiled_source import CompiledSource
 from inference.grammar.errors import GrammarError
 from inference.grammar.matcher import Matcher
 from inference.grammar.source import GrammarSource
@@ -50,6 +52,8 @@ logger = logging.getLogger("headrace.engine")
 
 _WAIT_S = 0.00005
 _NUM_SLOW = 4
+# The first masks of a grammar are made where they hold up nobody, and so many after one that took this long.
+_FIRST_MASKS, _MASKS_AFTER_SLOW, _SLOW_S = 4, 64, 0.002
 _FAILED = "the grammar's library failed"
 
 
@@ -59,17 +63,17 @@ class _Mask:
 
     __slots__ = ("done", "is_slow", "job", "matcher", "words")
 
-    def __init__(self, matcher: Matcher, num_words: int) -> None:
+    def __init__(self, matcher: Matcher, num_words: int, *, is_slow: bool) -> None:
         self.matcher = matcher
         self.words: npt.NDArray[np.int32] = np.empty(num_words, np.int32)
         self.done: bool | None = None
         self.job: tuple[int, int, int] | None = None
-        self.is_slow = matcher.mask_may_take_long
+        self.is_slow = is_slow
 
 
 class FollowedRows:
     """The matchers of this process. Most masks are made as soon as a token is accepted, before anybody asks: by the
-    thread that serves, or by another if that may take long."""
+    thread that serves, or by another if that may take long, as may a token whose lexer is in use."""
 
     def __init__(self, tokens: socket.socket, shared: SharedMasks) -> None:
         self._tokens = tokens
@@ -78,6 +82,8 @@ class FollowedRows:
         self._matchers: dict[int, Matcher] = {}
         self._masks: dict[int, _Mask] = {}
         self._lock = threading.Lock()  # of `done` and `job`
+        # How many masks more of a grammar are to be made apart.
+        self._unproven: WeakKeyDictionary[CompiledSource, int] = WeakKeyDictionary()
         self._slow = ThreadPoolExecutor(_NUM_SLOW, thread_name_prefix="headrace-mask")
         self._seconds = 0.0
 
@@ -110,44 +116,62 @@ class FollowedRows:
         return self._tokens.recv(MOST_BYTES)
 
     def _accept(self, tokens: list[tuple[int, int, bool]]) -> None:
-        answers = []
-        for number, token_id, _ in tokens:
+        accepted = []
+        for number, token_id, begins in tokens:
             self._settled(number)
             matcher = self._matchers[number]
-            try:
-                accepted = matcher.accept(token_id)
-                answers.append((number, state_of(matcher, accepted), matcher.error))
-            except BaseException as failure:  # the library's panics are no Exceptions
-                logger.exception("a token could not be checked")
-                answers.append((number, 0, f"{_FAILED}: {failure}"))
-        self._send((ACCEPT, answers))
-        for (number, state, error), (_, _, begins) in zip(answers, tokens, strict=True):
-            if begins and state & (ACCEPTED | IS_DONE | LETS_MOST_THROUGH) == ACCEPTED and not error:
+            if matcher.lexer_lock.locked():
+                mask = self._masks[number] = _Mask(matcher, self._num_words, is_slow=True)
+                self._slow.submit(self._accept_slowly, number, mask, token_id, begins)
+            else:
+                accepted.append((number, *_accepted(matcher, token_id), begins))
+        self._send((ACCEPT, [(number, state, error) for number, state, error, _ in accepted]))
+        for number, state, error, begins in accepted:
+            if begins and _wants_mask(state, error):
                 self._begin(number)
+
+    def _accept_slowly(self, number: int, mask: _Mask, token_id: int, begins: bool) -> None:
+        state, error = _accepted(mask.matcher, token_id)
+        if begins and _wants_mask(state, error):
+            self._send((ACCEPT, [(number, state, error)]))
+            self._make_slowly(mask)
+        else:
+            self._masks.pop(number, None)
+            mask.is_slow = False
+            self._send((ACCEPT, [(number, state, error)]))
 
     def _settled(self, number: int) -> None:
         """The matcher is nobody's but the caller's, and its mask, if there is one, is forgotten."""
-        mask = self._masks.pop(number, None)
+        mask = self._masks.get(number)
         while mask is not None and mask.is_slow:
             time.sleep(_WAIT_S)
+        self._masks.pop(number, None)
 
     def _begin(self, number: int) -> _Mask:
-        mask = self._masks[number] = _Mask(self._matchers[number], self._num_words)
-        if mask.is_slow:
+        matcher = self._matchers[number]
+        is_slow = matcher.mask_may_take_long or self._unproven.get(matcher.compiled, _FIRST_MASKS) > 0
+        mask = self._masks[number] = _Mask(matcher, self._num_words, is_slow=is_slow)
+        if is_slow:
             self._slow.submit(self._make_slowly, mask)
         else:
             self._make(mask)
         return mask
 
     def _make(self, mask: _Mask) -> None:
+        matcher, counts = mask.matcher, not mask.matcher.mask_may_take_long
         started = time.perf_counter()
         try:
-            done = mask.matcher.write_mask(mask.words)
+            done = matcher.write_mask(mask.words)
         except BaseException:
             # No row must wait for ever: what it draws without a mask is refused, and the turn ends with that.
             logger.exception("a mask could not be computed")
             done = False
-        self._seconds += time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        self._seconds += seconds
+        if counts:
+            left = self._unproven.get(matcher.compiled, _FIRST_MASKS)
+            if seconds > _SLOW_S or left:
+                self._unproven[matcher.compiled] = _MASKS_AFTER_SLOW if seconds > _SLOW_S else left - 1
         with self._lock:
             mask.done = done
 
@@ -187,13 +211,28 @@ class FollowedRows:
             os._exit(0)  # the engine is gone
 
 
+def _accepted(matcher: Matcher, token_id: int) -> tuple[int, str]:
+    """The state that a token leaves, and what is wrong with it."""
+    try:
+        accepted = matcher.accept(token_id)
+        return state_of(matcher, accepted), matcher.error
+    except BaseException as failure:  # the library's panics are no Exceptions
+        logger.exception("a token could not be checked")
+        return 0, f"{_FAILED}: {failure}"
+
+
+def _wants_mask(state: int, error: str) -> bool:
+    return state & (ACCEPTED | IS_DONE | LETS_MOST_THROUGH) == ACCEPTED and not error
+
+
 def state_of(matcher: Matcher, accepted: bool) -> int:
     return accepted * ACCEPTED | matcher.is_done * IS_DONE | matcher.lets_most_through * LETS_MOST_THROUGH
 
 
 def _forced(matcher: Matcher) -> tuple[int, ...]:
+    """() as well where finding out would take long: then what is forced is drawn."""
     try:
-        return () if matcher.is_done else matcher.forced()[:MOST_FORCED]
+        return () if matcher.is_done or matcher.lexer_lock.locked() else matcher.forced()[:MOST_FORCED]
     except BaseException:
         logger.exception("what is forced could not be found out")
         return ()

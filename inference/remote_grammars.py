@@ -38,6 +38,8 @@ from inference.shared_masks import SharedMasks, word_of
 
 logger = logging.getLogger("headrace.engine")
 
+# For a token's answer the engine waits so long; then others go on, and the row when it comes.
+_PATIENCE_S = 0.001
 _DEAD = "the process that checks grammars has ended"
 _REFUSED = "a token that must come was refused"
 
@@ -87,6 +89,17 @@ class RemoteMatcher:
         if not self._has_mask:
             self.process.read()
         return self._has_mask
+
+    @property
+    def is_answered(self) -> bool:
+        if self._num_sent:
+            self.process.look_for_news(self)
+        return not self._num_sent
+
+    @property
+    def is_waiting(self) -> bool:
+        """Has something been told to its process that has not been answered?"""
+        return self._num_sent > 0
 
     def expect(self, token_id: int) -> None:
         self._expected = token_id
@@ -159,6 +172,7 @@ class GrammarProcess:
         self._matchers: weakref.WeakValueDictionary[int, RemoteMatcher] = weakref.WeakValueDictionary()
         self._wanted: dict[int, weakref.ref[RemoteMatcher]] = {}  # masks, by their serials
         self._to_tell: list[tuple[int, int, bool]] = []
+        self._told_at = 0.0
         self._left: deque[int] = deque()  # matchers that nobody has any more
         self._making = threading.Lock()
         self._answered: tuple[int, tuple[int, ...]] | None = None
@@ -203,6 +217,7 @@ class GrammarProcess:
     def send_told(self) -> None:
         if self._to_tell:
             told, self._to_tell = self._to_tell, []
+            self._told_at = time.perf_counter()
             self._send((ACCEPT, told))
         if self._left:
             left = [self._left.popleft() for _ in range(len(self._left))]
@@ -242,6 +257,16 @@ class GrammarProcess:
             if time.perf_counter() > stop_looking_at:
                 self._take(self._receive(0))
                 return
+
+    def look_for_news(self, matcher: RemoteMatcher) -> None:
+        """Of what it was told, for a moment: until there is, or all have waited long enough since they were told."""
+        self._siblings.send_told()
+        self.send_told()
+        self.read()
+        while matcher.is_waiting and not self.is_dead and time.perf_counter() < self._told_at + _PATIENCE_S:
+            self.read()
+        if self.is_dead:
+            matcher.give_up()
 
     def read(self) -> bool:
         """Take in what has been told by now; whether there was anything."""

@@ -21,7 +21,6 @@ from inference.paged_kv.block_table import BlockTable
 from inference.planner import Planner
 from inference.sequence import AGAIN, Sequence
 from inference.step import DECODES, LATE, StepPlan, StepResult
-from inference.tracks import Sampling
 from inference.types import EngineStats, TokenChunk, TokenLogprobs, TurnRequest
 
 
@@ -40,6 +39,7 @@ class Scheduler:
         self._live = LiveSequences(pool, limits)
         self._planner = Planner(self._live, limits)
         self._taken: list[tuple[Sequence, TokenLogprobs | None, str | None]] = []  # and not told of
+        self._behind: list[Sequence] = []  # those whose matchers have not answered yet: nobody else waits for them
 
     @property
     def has_work(self) -> bool:
@@ -87,35 +87,51 @@ class Scheduler:
         """Take in the tokens of the track's oldest launched step. What becomes of them, `take_chunks` tells, best asked
         when the runner has the jobs that `take_mask_jobs` has now: others wait for those."""
         first = 0
-        outcome = self._live.tracks.finish(track)
-        self._announce(outcome, result)
-        for sequence, count in outcome:
-            token_ids = result.token_ids[first : first + count]
-            logprobs = result.logprobs[first]
+        held: list[Sequence] = []
+        for sequence, count in self._live.tracks.finish(track):
+            token_ids, logprobs = result.token_ids[first : first + count], result.logprobs[first]
             first += count
-            if sequence.num_void:
-                sequence.num_void -= 1
-                continue
-            sequence.num_in_flight -= 1
-            if sequence.finish_reason is not None:
-                continue  # the surplus token of a stop or cancel that was noticed after this step was launched
-            if token_ids[0] == LATE:
-                sequence.num_planned -= 1
-                self._live.counts.num_late_masks += 1
-                continue
-            self._take_in(sequence, token_ids, logprobs)
+            if sequence.matcher is None:
+                self._take(sequence, token_ids, logprobs)
+            else:
+                sequence.untaken.append((token_ids, logprobs))
+                self._announce(sequence)
+                held.append(sequence)
+        self._behind = [sequence for sequence in dict.fromkeys((*self._behind, *held)) if not self._catch_up(sequence)]
 
-    def _announce(self, outcome: Sampling, result: StepResult) -> None:
-        """Matchers elsewhere check their tokens all at once, while others are taken in."""
-        first = 0
-        for sequence, count in outcome:
-            token_id = result.token_ids[first]
-            first += count
-            # As `take_in` goes on: those whose token counts, and is not one of several.
-            if sequence.matcher is None or sequence.num_void or sequence.finish_reason is not None:
-                continue
-            if token_id != LATE and not sequence.guess:
-                sequence.matcher.expect(token_id)
+    def _announce(self, sequence: Sequence) -> None:
+        """Matchers elsewhere check their tokens all at once, while others are taken in. Not those that verify a guess:
+        what counts of several tokens shows one by one."""
+        (token_ids, _), matcher = sequence.untaken[0], sequence.matcher
+        is_void = sequence.num_void or sequence.finish_reason is not None or token_ids[0] == LATE
+        if matcher is not None and not (sequence.is_announced or is_void or sequence.guess):
+            sequence.is_announced = True
+            sequence.awaits_forced = False
+            matcher.expect(token_ids[0])
+
+    def _catch_up(self, sequence: Sequence) -> bool:
+        """Take in what has been drawn for the sequence, as far as its matcher has answered; whether that is all."""
+        while sequence.untaken:
+            self._announce(sequence)
+            if sequence.is_announced and sequence.matcher is not None and not sequence.matcher.is_answered:
+                return sequence.finish_reason is not None
+            self._take(sequence, *sequence.untaken.popleft())
+        return True
+
+    def _take(self, sequence: Sequence, token_ids: AbstractSequence[int], logprobs: TokenLogprobs | None) -> None:
+        if sequence.is_announced:
+            sequence.is_announced = False
+        elif sequence.num_void:
+            sequence.num_void -= 1
+            return
+        sequence.num_in_flight -= 1
+        if sequence.finish_reason is not None:
+            return  # the surplus token of a stop or cancel that was noticed after this step was launched
+        if token_ids[0] == LATE:
+            sequence.num_planned -= 1
+            self._live.counts.num_late_masks += 1
+            return
+        self._take_in(sequence, token_ids, logprobs)
 
     def _take_in(
         self, sequence: Sequence, token_ids: AbstractSequence[int], logprobs: TokenLogprobs | None
@@ -150,6 +166,8 @@ class Scheduler:
         Tokens that are forced behind them are among them once the mask is there: whoever made it has found out, and it
         costs a quarter of asking anew. So it is worth asking before each step is planned.
         """
+        if self._behind:
+            self._behind = [sequence for sequence in self._behind if not self._catch_up(sequence)]
         taken, self._taken = self._taken, []
         told = {sequence for sequence, _, _ in taken}
         for sequence in tuple(self._live.running):

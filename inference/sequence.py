@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence as AbstractSequence
 from itertools import takewhile
 
@@ -9,7 +10,7 @@ from inference.mask_ledger import TokenMatcher
 from inference.paged_kv.block_table import BlockTable
 from inference.prompt_lookup import PromptLookup
 from inference.step import NewRow, TokenWrite
-from inference.types import FinishReason, SamplingParams
+from inference.types import FinishReason, SamplingParams, TokenLogprobs
 
 AGAIN = "again"
 # So many tokens are drawn with their masks after one that was refused: to draw one again costs two steps, and who
@@ -26,6 +27,8 @@ class Sequence:
     that copies from its blocks.
     num_in_flight: launched steps whose token for this sequence the host has not seen yet: 0, 1 or 2.
     num_void: launched steps before those whose token is known already, because it was forced, or wrong.
+    untaken: what steps have drawn for it since, the oldest first; waits for its matcher's answer. is_announced: the
+    first of it has been, and counts whatever becomes of the others.
     num_unwritten: the last known tokens that the runner's row does not have.
     unsent: generated tokens that no chunk has told yet. has_spoken: a chunk has told some.
     num_forced: those of `unsent` that were never sampled.
@@ -58,6 +61,8 @@ class Sequence:
         self.num_planned = 0
         self.num_in_flight = 0
         self.num_void = 0
+        self.untaken: deque[tuple[AbstractSequence[int], TokenLogprobs | None]] = deque()
+        self.is_announced = False
         self.last_steps = [0, 0]
         self.last_loan = 0
         self.num_unwritten = 0
@@ -185,8 +190,9 @@ class Sequence:
 
     def drop_in_flight(self) -> None:
         """What launched steps are sampling for this sequence comes to nothing."""
-        self.num_void += self.num_in_flight
-        self.num_in_flight = 0
+        num_kept = int(self.is_announced)
+        self.num_void += self.num_in_flight - num_kept
+        self.num_in_flight = num_kept
 
     def _forced(self) -> tuple[int, ...]:
         matcher = self.matcher

@@ -75,6 +75,10 @@ class Matcher:
             self._go_into(self._replica.copy())
 
     @property
+    def compiled(self) -> CompiledSource:
+        return self._compiled
+
+    @property
     def is_done(self) -> bool:
         """The answer is complete: nothing but an end token may follow, or one has come. Any thread may ask."""
         if self._grammar is not None:
@@ -92,6 +96,8 @@ class Matcher:
         if not self._is_stopped or self._grammar is None or not self._grammar.is_error():
             return ""
         return self._grammar.get_error().strip().partition("\n")[0]
+
+    is_answered = True  # what `accept` will say, it finds out itself
 
     def expect(self, token_id: int) -> None:
         """`accept` does it all."""

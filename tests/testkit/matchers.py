@@ -14,13 +14,15 @@ class RandomMatcher:
     """
 
     def __init__(
-        self, seed: int, length: int, vocab_size: int, forced_share: float = 0.5, *, skips_masks: bool = False
-    ) -> None:
+        self, seed: int, length: int, vocab_size: int, forced_share: float = 0.5, *, skips_masks: bool = False,
+        answers_late: bool = False,
+    ) -> None:  # fmt: skip
         self._seed, self._length, self._vocab_size, self._forced_share = seed, length, vocab_size, forced_share
         self.accepted: list[int] = []
         self.error = ""
         self._masked_place = -1
         self._expected: int | None = None
+        self._answers_late, self._num_asked = answers_late, 0
         self.lets_most_through = skips_masks
         self.mask_may_take_long = False
 
@@ -33,6 +35,14 @@ class RandomMatcher:
         """Mostly, once it has been asked for: whoever makes masks may take its time."""
         place = len(self.accepted)
         return self._masked_place == place and random.Random(self._seed - place).random() < 0.8
+
+    @property
+    def is_answered(self) -> bool:
+        """Mostly, if somebody works elsewhere: then not at once."""
+        if self._answers_late and self._expected is not None:
+            self._num_asked += 1
+            return random.Random(self._seed * 31 + self._num_asked).random() < 0.5
+        return True
 
     def allowed(self, place: int) -> list[int]:
         rng = random.Random(self._seed * 1_000_003 + place)

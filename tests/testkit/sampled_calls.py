@@ -190,7 +190,7 @@ class OpenedMatcher:
         return tuple(self._left) or self._inner.forced()
 
     lets_most_through = mask_may_take_long = False
-    has_mask = True
+    has_mask = is_answered = True
 
     def mask(self, out: Any) -> bool:
         if not self._left:

@@ -214,6 +214,33 @@ def test_a_process_that_ends_takes_its_own_turns_along_and_is_replaced(
         assert set(bench.ends.values()) == {("stop", None)}
 
 
+def test_nobody_waits_for_a_process_that_does_not_answer_and_its_turns_lose_nothing(
+    folder: tuple[Path, int], compiler: GrammarCompiler
+) -> None:
+    alone = _Bench(folder[1], None)
+    request = TurnRequest("held", (1, 2), SamplingParams(max_tokens=500))
+    alone.engine.submit(request, [compiler.matcher(SOURCES["object"])])
+    alone.run()
+    with grammar_processes(*folder) as own:
+        bench = _Bench(folder[1], own)
+        matchers = [own.matcher(SOURCES[name]) for name in ("object", "bounded text")]
+        for name, held in (("held", matchers[:1]), ("other", matchers[1:]), ("free", [])):
+            bench.engine.submit(TurnRequest(name, (1, 2), SamplingParams(max_tokens=500)), held)
+        while not bench.tokens["held"]:
+            bench.step()
+        os.kill(matchers[0].process.pid, signal.SIGSTOP)
+        try:
+            until = time.monotonic() + 30
+            while len(bench.ends) < 2:
+                bench.step()
+                assert time.monotonic() < until, "somebody waits"
+        finally:
+            os.kill(matchers[0].process.pid, signal.SIGCONT)
+        assert "held" not in bench.ends
+        bench.run()
+    assert bench.tokens["held"] == alone.tokens["held"]
+
+
 def test_a_grammar_that_cannot_be_compiled_is_refused_with_its_reason(processes: GrammarProcesses) -> None:
     source = GrammarSource(lark="start: %json {", special_tokens=())
     with pytest.raises(GrammarError, match="cannot be compiled"):

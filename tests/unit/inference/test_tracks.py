@@ -133,7 +133,8 @@ def test_random_traffic_of_all_kinds_is_what_each_turn_would_write_alone(seed, b
         prompt = [rng.randrange(3) for _ in range(rng.randint(1, 30))]
         count = rng.randint(1, 25)
         if rng.random() < 0.4:
-            matchers = [RandomMatcher(number, count, vocab_size, skips_masks=rng.random() < 0.4)]
+            skips_masks, answers_late = rng.random() < 0.4, bounds.masks_may_be_late and rng.random() < 0.5
+            matchers = [RandomMatcher(number, count, vocab_size, skips_masks=skips_masks, answers_late=answers_late)]
             special = {"top_k": 3} if rng.random() < 0.3 else {}
             bench.submit(turn_id, prompt, matchers=matchers, max_tokens=count, **special)
             expected[turn_id, 0] = _held(prompt, number, count, vocab_size)

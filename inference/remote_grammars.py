@@ -1,6 +1,5 @@
-"""The engine's side of the processes that follow constrained rows (inference.grammar_process): matchers that live
-there, and what is told to and by them. Of the sockets, those with tokens are the engine thread's; matchers may be made
-in any thread."""
+"""The engine's side of the processes that follow constrained rows (inference.grammar_process): what is told to and by
+them. Of the sockets, those with tokens are the engine thread's; matchers may be made in any thread."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,11 +20,8 @@ from inference.grammar.errors import GrammarError
 from inference.grammar.source import GrammarSource
 from inference.grammar_messages import (
     ACCEPT,
-    ACCEPTED,
     FORCED,
     FREE,
-    IS_DONE,
-    LETS_MOST_THROUGH,
     MASK,
     MOST_BYTES,
     SPIN_S,
@@ -34,131 +30,14 @@ from inference.grammar_messages import (
     Setup,
 )
 from inference.mask_ledger import MaskJob
+from inference.remote_matcher import RemoteMatcher
 from inference.shared_masks import SharedMasks, word_of
 
 logger = logging.getLogger("headrace.engine")
 
 # For a token's answer the engine waits so long; then others go on, and the row when it comes.
 _PATIENCE_S = 0.001
-_DEAD = "the process that checks grammars has ended"
-_REFUSED = "a token that must come was refused"
-
-
-class RemoteMatcher:
-    """A TokenMatcher of one row, in another process. What is asked of it waits for what it was told before."""
-
-    __slots__ = (
-        "__weakref__", "_assumed", "_error", "_expected", "_forced", "_has_mask", "_num_sent", "_serial", "_state",
-        "number", "process",
-    )  # fmt: skip
-
-    def __init__(self, process: GrammarProcess, made: Made) -> None:
-        self.process, self.number = process, made.matcher
-        self._state, self._error = made.state, made.error
-        self._forced: tuple[int, ...] | None = made.forced  # None: not known here
-        self._has_mask = False
-        self._serial = 0  # of the mask that was asked for last
-        self._expected: int | None = None
-        self._num_sent = 0  # tokens that have not been answered
-        self._assumed: deque[bool] = deque()  # of each, whether somebody has been told that it is accepted
-
-    def __del__(self) -> None:
-        self.process.leave(self.number)
-
-    @property
-    def is_done(self) -> bool:
-        self._settle()
-        return bool(self._state & IS_DONE)
-
-    @property
-    def error(self) -> str:
-        self._settle()
-        return self._error
-
-    @property
-    def lets_most_through(self) -> bool:
-        self._settle()
-        return bool(self._state & LETS_MOST_THROUGH)
-
-    @property
-    def mask_may_take_long(self) -> bool:
-        return False  # nobody here waits for it
-
-    @property
-    def has_mask(self) -> bool:
-        if not self._has_mask:
-            self.process.read()
-        return self._has_mask
-
-    @property
-    def is_answered(self) -> bool:
-        if self._num_sent:
-            self.process.look_for_news(self)
-        return not self._num_sent
-
-    @property
-    def is_waiting(self) -> bool:
-        """Has something been told to its process that has not been answered?"""
-        return self._num_sent > 0
-
-    def expect(self, token_id: int) -> None:
-        self._expected = token_id
-        self._tell(token_id, begins=True)
-
-    def accept(self, token_id: int) -> bool:
-        if self._expected is None:
-            if self._forced and self._forced[0] == token_id:
-                # No need to wait: it was said that this one comes.
-                forced = self._forced[1:]
-                self._tell(token_id, is_assumed=True)
-                self._forced = forced
-                return True
-            self._tell(token_id)
-        assert self._expected in (None, token_id), "another token was announced"
-        self._expected = None
-        self._settle()
-        return bool(self._state & ACCEPTED)
-
-    def forced(self) -> tuple[int, ...]:
-        if self._forced is None:
-            self._forced = () if self.lets_most_through else self.process.ask_forced(self)
-        return self._forced
-
-    def mask(self, out: Any) -> bool:
-        raise NotImplementedError("its process writes masks where they are wanted: see RemoteMasks")
-
-    def begin_mask(self, serial: int) -> None:
-        self._serial = serial
-
-    def mask_came(self, serial: int, forced: tuple[int, ...]) -> None:
-        if serial == self._serial:
-            self._has_mask, self._forced = True, forced
-
-    def answer(self, state: int, error: str) -> None:
-        """To the oldest token that has none."""
-        self._num_sent -= 1
-        self._state = state
-        self._error = error or (_REFUSED if self._assumed.popleft() and not state & ACCEPTED else "")
-
-    def give_up(self) -> None:
-        """Nothing will be answered any more."""
-        self._num_sent, self._state, self._error = 0, 0, _DEAD
-        self._assumed.clear()
-        self._has_mask = True
-
-    def _tell(self, token_id: int, *, begins: bool = False, is_assumed: bool = False) -> None:
-        self._has_mask, self._forced = False, None
-        self._serial = 0
-        self._num_sent += 1
-        self._assumed.append(is_assumed)
-        self.process.tell(self, token_id, begins=begins)
-
-    def _settle(self) -> None:
-        while self._num_sent:
-            if self.process.is_dead:
-                self.give_up()
-            else:
-                self.process.wait_for_news()
+_MOST_COMPILED = 256  # as GrammarCompiler keeps
 
 
 class GrammarProcess:
@@ -175,6 +54,7 @@ class GrammarProcess:
         self._told_at = 0.0
         self._left: deque[int] = deque()  # matchers that nobody has any more
         self._making = threading.Lock()
+        self._compiled: OrderedDict[GrammarSource, None] = OrderedDict()  # here, the latest last
         self._answered: tuple[int, tuple[int, ...]] | None = None
         self._tokens, their_tokens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._requests, their_requests = socket.socketpair()
@@ -205,7 +85,14 @@ class GrammarProcess:
             if isinstance(answer, NotMade):
                 raise GrammarError("", answer.message)
             matcher = self._matchers[answer.matcher] = RemoteMatcher(self, answer)
+            self._compiled[source] = None
+            self._compiled.move_to_end(source)
+            while len(self._compiled) > _MOST_COMPILED:
+                self._compiled.popitem(last=False)
         return matcher
+
+    def has_compiled(self, source: GrammarSource) -> bool:
+        return source in self._compiled
 
     def leave(self, number: int) -> None:
         self._left.append(number)
@@ -351,12 +238,14 @@ class GrammarProcesses:
         self._lock = threading.Lock()
         self.all = [GrammarProcess(self, setup, shared) for _ in range(count)]
         self._replaced: list[GrammarProcess] = []
-        self._next = 0
 
     def matcher(self, source: GrammarSource) -> RemoteMatcher:
-        """At its beginning, in the process that follows fewest rows. Raises GrammarError."""
+        """At its beginning, in the process that follows fewest rows; of several, in one that has compiled the source.
+
+        Raises GrammarError.
+        """
         for _ in range(len(self.all) + 1):
-            process = self._least_busy()
+            process = min(self.all, key=lambda process: (process.num_matchers, not process.has_compiled(source)))
             try:
                 return process.make(source)
             except EOFError:
@@ -370,12 +259,6 @@ class GrammarProcesses:
     def close(self) -> None:
         for process in (*self.all, *self._replaced):
             process.close()
-
-    def _least_busy(self) -> GrammarProcess:
-        with self._lock:
-            self._next += 1
-            order = self.all[self._next % len(self.all) :] + self.all[: self._next % len(self.all)]
-            return min(order, key=lambda process: process.num_matchers)
 
     def _replace(self, dead: GrammarProcess) -> None:
         with self._lock:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from inference.mask_ledger import MaskJob
-from inference.remote_grammars import GrammarProcess, GrammarProcesses, RemoteMatcher
+from inference.remote_grammars import GrammarProcess, GrammarProcesses
+from inference.remote_matcher import RemoteMatcher
 from inference.shared_masks import word_of
 
 
@@ -47,7 +48,7 @@ class RemoteMasks:
             # A token that is drawn again was drawn without a mask: what let it through is good no more.
             self._posted[row] = 0
             self._serial += 1
-            process = cast(RemoteMatcher, job.matcher).process
+            process = cast(GrammarProcess, cast(RemoteMatcher, job.matcher).process)
             self._making[row] = (self._serial, job, process)
             begun[process].append((job, self._serial))
         for process, masks in begun.items():

@@ -7,20 +7,31 @@ import os
 import pytest
 
 from inference.grammar.compile import GrammarCompiler
-from inference.processors import num_mask_threads
+from inference.processors import num_grammar_processes, num_mask_threads, num_processors
 from tests.testkit.grammar_kit import schema_source, vocabulary
 
 
-@pytest.mark.parametrize(("num_processors", "expected"), [(None, 1), (1, 1), (2, 1), (4, 2), (10, 8), (64, 16)])
-def test_two_processors_are_left_and_sixteen_are_enough(
-    num_processors: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("count", "num_threads", "num_processes"),
+    [(1, 1, 0), (2, 1, 0), (4, 2, 1), (10, 8, 2), (16, 14, 4), (64, 16, 4)],
+)
+def test_two_processors_are_left_to_threads_and_three_of_four_to_processes_up_to_what_is_enough(
+    count: int, num_threads: int, num_processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: num_processors)
-    assert num_mask_threads() == expected
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(count)))
+    assert num_mask_threads() == num_threads
+    assert num_grammar_processes() == num_processes
+
+
+def test_where_processors_cannot_be_bounded_all_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for count in (None, 8):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        assert num_processors() == (count or 1)
 
 
 def test_a_grammar_has_as_many_replicas_as_masks_have_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 5)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)))
     own, source = GrammarCompiler(vocabulary()), schema_source({"type": "string"})
     rows = [own.matcher(source) for _ in range(5)]
     own._replica_thread.submit(int).result(20)  # behind the replicas that are wanted

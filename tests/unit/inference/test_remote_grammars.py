@@ -24,8 +24,9 @@ from inference.mask_ledger import MaskJob
 from inference.new_sequence import SchedulerLimits
 from inference.paged_kv.block_pool import BlockPool
 from inference.paged_kv.prefix_index import PrefixIndex
-from inference.remote_grammars import GrammarProcesses, RemoteMatcher
+from inference.remote_grammars import GrammarProcesses
 from inference.remote_masks import RemoteMasks
+from inference.remote_matcher import RemoteMatcher
 from inference.scheduler import Scheduler
 from inference.shared_masks import word_of
 from inference.step import StepBounds

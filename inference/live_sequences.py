@@ -27,7 +27,8 @@ class LiveSequences:
         self.masks = MaskLedger(limits.max_rows)
         self.counts = EngineStats()
         self._masks_may_be_late = limits.bounds.masks_may_be_late
-        self._free_rows = list(range(limits.max_rows - 1, -1, -1))
+        # First out, first in again: a mask may still be on its way to a row that somebody has left.
+        self._free_rows = deque(range(limits.max_rows))
 
     @property
     def has_free_row(self) -> bool:
@@ -84,7 +85,7 @@ class LiveSequences:
         """A waiting sequence, whose table holds its first num_cached tokens, gets a row; returns it."""
         self.waiting.remove(sequence)
         self.running.append(sequence)
-        sequence.row = row = self._free_rows.pop()
+        sequence.row = row = self._free_rows.popleft()
         sequence.num_planned = num_cached
         if sequence.num_cached_tokens is None:
             # What is forced from the start may be cached as well, and is no part of the prompt.

@@ -1,7 +1,7 @@
 """Which masks of constrained rows other processes make, where and when: the host's side of inference.remote_grammars.
 
 Of a row, one mask at a time is made. What is wanted of the row meanwhile waits for that, so that nobody writes to a row
-that is another's by then; the row itself sits its steps out.
+that is another's by then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class RemoteMasks:
             self._take_finished()
         if not jobs and not self._waiting:
             return
-        self._waiting |= {job.row: job for job in jobs}
+        for job in jobs:
+            self._waiting[job.row] = job
+            if job.row in self._making and self._making[job.row][1].holder != job.holder:
+                # A device may wait for the new holder's mask, and then nobody comes here again before it is there.
+                self._wait_for(job.row)
         begun: dict[GrammarProcess, list[tuple[MaskJob, int]]] = defaultdict(list)
         for row in [row for row in self._waiting if row not in self._making]:
             job = self._waiting.pop(row)
@@ -57,12 +61,15 @@ class RemoteMasks:
     def reset(self) -> None:
         """Holders are numbered anew; no step is running. Waits for what is being made."""
         self._waiting.clear()
-        while self._making:
-            for process in {process for _, _, process in self._making.values()}:
-                if not process.finished:
-                    process.wait_for_news()
-            self._take_finished()
+        for row in tuple(self._making):
+            self._wait_for(row)
         self._processes.shared.posted[:] = 0
+
+    def _wait_for(self, row: int) -> None:
+        self._take_finished()
+        while row in self._making:
+            self._making[row][2].wait_for_news()
+            self._take_finished()
 
     def _take_finished(self) -> None:
         finished: set[int] = set()

@@ -16,6 +16,7 @@ from llguidance import LLMatcher
 
 from inference.grammar.bounded_strings import BoundedString
 from inference.grammar.compiled_source import CompiledSource
+from inference.grammar.marker_search import ends_inside_character, first_trigger, mask_overruns
 from inference.grammar.source import Trigger
 from inference.grammar.vocabulary import allow_only
 
@@ -158,7 +159,7 @@ class Matcher:
         elif self._string is not None:
             self._string.write_mask(out)
         elif self._outside is Outside.TEXT:
-            is_masked = self._mask_overruns(out)
+            is_masked = mask_overruns(self._compiled, self._tail, out)
         else:
             allow_only(out, self._end_token_ids)
         if grammar is not None:
@@ -275,7 +276,7 @@ class Matcher:
     def _accept_in_text(self, token_id: int) -> bool:
         tail = self._tail
         joined = tail + self._vocabulary.bytes_of(token_id)
-        found = self._first_trigger(joined, len(tail))
+        found = first_trigger(self._compiled.triggers, joined, len(tail))
         if found is None:
             self._think(token_id)
             return True
@@ -299,17 +300,6 @@ class Matcher:
             self.lexer_lock = self._replica.lock
         return self._compiled.enter(self._replica, trigger, rest)
 
-    def _first_trigger(self, joined: bytes, num_old: int) -> tuple[Trigger, int, int] | None:
-        """The earliest trigger that ends within the new bytes, where it begins, and where it ends."""
-        best: tuple[int, int, Trigger] | None = None
-        for trigger, text in self._compiled.triggers:
-            at = joined.find(text, max(num_old - len(text) + 1, 0))
-            while at >= 0 and trigger.line_start and not _at_line_start(joined, at):
-                at = joined.find(text, at + 1)
-            if at >= 0 and (best is None or (at, -len(text)) < best[:2]):
-                best = (at, -len(text), trigger)
-        return None if best is None else (best[2], best[0], best[0] - best[1])
-
     def _think(self, token_id: int) -> None:
         """One token more of text: its tail, and its reasoning's budget."""
         joined = self._tail + self._vocabulary.bytes_of(token_id)
@@ -331,40 +321,10 @@ class Matcher:
         reasoning, tokens = self._reasoning, self._compiled.close_tokens
         if reasoning is None or not self._is_thinking or self._num_thoughts < reasoning.max_tokens:
             return ()
-        if _ends_inside_character(self._tail):
+        if ends_inside_character(self._tail):
             return ()
         if self._grammar is None:
             return tokens
         with self.lexer_lock:
             fits = self._grammar.validate_tokens(list(tokens)) == len(tokens)
         return tokens if fits else ()
-
-    def _mask_overruns(self, out: MaskRow) -> bool:
-        """In free text, where the next token may complete a trigger and go on against the grammar."""
-        tail = self._tail
-        banned = []
-        for number, (trigger, text) in enumerate(self._compiled.triggers):
-            for num_seen in range(1, min(len(text), len(tail) + 1)):
-                counts = not trigger.line_start or _at_line_start(tail, len(tail) - num_seen)
-                if counts and tail.endswith(text[:num_seen]):
-                    banned.append(self._compiled.overruns(number, num_seen))
-        banned = [ids for ids in banned if len(ids)]
-        if not banned:
-            return False
-        out[:] = -1
-        words = out.view(np.uint32)
-        ids = np.concatenate(banned)
-        np.bitwise_and.at(words, ids >> 5, ~(np.uint32(1) << (ids & 31).astype(np.uint32)))
-        return True
-
-
-def _ends_inside_character(text: bytes) -> bool:
-    """Is the last UTF-8 character of `text` not all there?"""
-    for back, byte in enumerate(reversed(text[-4:]), 1):
-        if byte & 0xC0 != 0x80:
-            return byte >= 0xC0 and byte != 0xFF and back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4)
-    return False
-
-
-def _at_line_start(text: bytes, at: int) -> bool:
-    return at == 0 or text[:at].rstrip(b" \t").endswith(b"\n")

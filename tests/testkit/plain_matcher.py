@@ -9,7 +9,8 @@ import numpy as np
 from llguidance import LLMatcher
 
 from inference.grammar.compiled_source import CompiledSource
-from inference.grammar.matcher import MaskRow, Matcher, Outside, _ends_inside_character
+from inference.grammar.marker_search import ends_inside_character, first_trigger
+from inference.grammar.matcher import MaskRow, Matcher, Outside
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class PlainMatcher:
     def _after_text(self, state: _State, token_id: int) -> _State | None:
         tail = state.text[-self._compiled.tail_bytes :]
         joined = tail + self._vocabulary.bytes_of(token_id)
-        found = self._markers._first_trigger(joined, len(tail))
+        found = first_trigger(self._compiled.triggers, joined, len(tail))
         if found is None:
             return self._after_thought(state, token_id)
         replica = self._compiled.replica_for(self)
@@ -123,7 +124,7 @@ class PlainMatcher:
         closer = self._compiled.close_tokens
         assert self._reasoning is not None
         is_spent = state.is_thinking and state.num_thoughts >= self._reasoning.max_tokens
-        if not is_spent or _ends_inside_character(state.text):
+        if not is_spent or ends_inside_character(state.text):
             return ()
         grammar = state.grammar
         fits = grammar is None or grammar.deep_copy().validate_tokens(list(closer)) == len(closer)

@@ -97,6 +97,35 @@ def _run_decode_eagerly(model, prompts):
     return _run(model, prompts, temperature=0.8, seed=3)
 
 
+def test_several_decode_steps_are_replayed_with_nothing_from_the_host_in_between(folder):
+    prompts = {f"t{i}": list(range(3 + i, 21 + i)) for i in range(4)}
+    with loaded(folder, dtype="bf16", **OPTIONS) as model:
+        check_replays(model, prompts, _run(model, prompts, temperature=0.9, seed=4))
+
+
+def check_replays(model, prompts, expected, num_replays=6):
+    """A captured step reads what it computes from the rows, and writes there what it draws: so it goes on by itself, as
+    far as there are blocks."""
+    engine, runner = local_engine(model), model.runner
+    for turn_id, prompt in prompts.items():
+        engine.submit(turn_id, prompt, temperature=0.9, seed=4, max_tokens=NUM_NEW, ignore_eos=True)
+    rows = list(range(len(prompts)))
+    while runner.decodes._entries[0] != tuple(rows):  # the next pass decodes them all
+        engine.step()
+    torch.cuda.synchronize()
+    lengths = runner.rows.lengths[rows].tolist()
+    with torch.cuda.stream(runner.decodes.stream):
+        for _ in range(num_replays):
+            runner.decodes._graphs[len(rows)].replay()
+    torch.cuda.synchronize()
+    assert runner.rows.lengths[rows].tolist() == [length + num_replays for length in lengths]
+    for row, length, (turn_id, prompt) in zip(rows, lengths, prompts.items(), strict=True):
+        written = [*prompt, *expected[turn_id]][: length + num_replays + 1]
+        assert runner.rows.token_ids[row, : len(written)].tolist() == written
+        engine.engine.cancel(turn_id)
+    engine.run()
+
+
 def test_a_seeded_row_draws_the_same_alone_and_among_31_others(folder):
     prompts = _prompts(32, longest=40)
     with loaded(folder, dtype="bf16", **OPTIONS) as model:

@@ -10,7 +10,7 @@ from pathlib import Path
 # seconds); FORCED (matcher, forced).
 ACCEPT, MASK, FORCED, FREE = range(4)
 # Of a state.
-ACCEPTED, IS_DONE, LETS_MOST_THROUGH = 1, 2, 4
+ACCEPTED, IS_DONE, LETS_MOST_THROUGH, WRITES_TEXT = 1, 2, 4, 8
 # Of a forced run, so many tokens are told at once.
 MOST_FORCED = 2048
 MOST_BYTES = 1 << 16

@@ -42,6 +42,7 @@ from inference.grammar_messages import (
     MOST_BYTES,
     MOST_FORCED,
     SPIN_S,
+    WRITES_TEXT,
     Made,
     NotMade,
     Setup,
@@ -226,7 +227,8 @@ def _wants_mask(state: int, error: str) -> bool:
 
 
 def state_of(matcher: Matcher, accepted: bool) -> int:
-    return accepted * ACCEPTED | matcher.is_done * IS_DONE | matcher.lets_most_through * LETS_MOST_THROUGH
+    passes = matcher.lets_most_through * LETS_MOST_THROUGH | matcher.writes_text * WRITES_TEXT
+    return accepted * ACCEPTED | matcher.is_done * IS_DONE | passes
 
 
 def _forced(matcher: Matcher) -> tuple[int, ...]:

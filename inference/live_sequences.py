@@ -63,15 +63,15 @@ class LiveSequences:
         """All tokens so far are known, so the next one's mask can be computed. is_awaited: for a step that runs.
 
         The best of all tokens is also the best of those that may come, if it may. So a row that a device draws for gets
-        no mask where that is likely; a wrong token is drawn again, and the outcome is the same. Filters would see other
-        tokens.
+        no mask where that is likely, or where guesses are to be verified; a wrong token is drawn again, and the outcome
+        is the same. Filters would see other tokens.
         """
         assert sequence.row is not None
         assert sequence.matcher is not None
         needs_mask = sequence.is_drawn_by_host or sequence.is_drawing_again or sequence.params.has_filters
         needs_mask = needs_mask or len(sequence.token_ids) < sequence.masked_until
         may_skip = self._masks_may_be_late and not needs_mask
-        sequence.skipped_mask = may_skip and sequence.matcher.lets_most_through
+        sequence.skipped_mask = may_skip and (sequence.matcher.lets_most_through or sequence.may_guess_text)
         matcher = None if sequence.skipped_mask else sequence.matcher
         self.masks.post(sequence.row, len(sequence.token_ids), matcher, is_awaited=is_awaited)
 

@@ -41,6 +41,11 @@ class TokenMatcher(Protocol):
         ...
 
     @property
+    def writes_text(self) -> bool:
+        """Nothing is forced here: guesses may be verified without masks before one is there."""
+        ...
+
+    @property
     def mask_may_take_long(self) -> bool:
         """Longer than others wait for."""
         ...

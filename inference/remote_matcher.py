@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
-from inference.grammar_messages import ACCEPTED, IS_DONE, LETS_MOST_THROUGH, Made
+from inference.grammar_messages import ACCEPTED, IS_DONE, LETS_MOST_THROUGH, WRITES_TEXT, Made
 
 _DEAD = "the process that checks grammars has ended"
 _REFUSED = "a token that must come was refused"
@@ -65,6 +65,11 @@ class RemoteMatcher:
     def lets_most_through(self) -> bool:
         self._settle()
         return bool(self._state & LETS_MOST_THROUGH)
+
+    @property
+    def writes_text(self) -> bool:
+        self._settle()
+        return bool(self._state & WRITES_TEXT)
 
     @property
     def mask_may_take_long(self) -> bool:

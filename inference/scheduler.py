@@ -128,7 +128,7 @@ class Scheduler:
         if sequence.finish_reason is not None:
             return  # the surplus token of a stop or cancel that was noticed after this step was launched
         if token_ids[0] == LATE:
-            sequence.num_planned -= 1
+            sequence.sit_out()
             self._live.counts.num_late_masks += 1
             return
         self._take_in(sequence, token_ids, logprobs)

@@ -124,12 +124,22 @@ class Sequence:
         """Whether another token may still be sampled after those in flight."""
         return self.num_tokens_with_in_flight < self.max_total_tokens
 
+    @property
+    def may_guess_text(self) -> bool:
+        """There is a guess of what comes next, where nothing is forced."""
+        if self.lookup is None or self.matcher is None or not self.matcher.writes_text:
+            return False
+        return bool(self.lookup.guess(1))
+
     def next_guess(self, most: int) -> tuple[int, ...]:
         """What may come after the known tokens; the first token after a guess is sampled, and needs room too.
 
-        Nothing while tokens may be forced: what is guessed is drawn without masks, and might spell them otherwise.
+        Nothing while tokens may be forced: what is guessed is drawn without masks, and might spell them otherwise. Nor
+        while a mask is being made: it would come in between.
         """
         if self.lookup is None or most <= 0 or self.is_drawing_again or self.awaits_forced:
+            return ()
+        if self.matcher is not None and not (self.skipped_mask or self.matcher.has_mask):
             return ()
         return self.lookup.guess(min(most, self.max_total_tokens - len(self.token_ids) - 1))
 
@@ -148,6 +158,14 @@ class Sequence:
             self.num_planned = len(self.token_ids) + num_right
             self.is_rewound = num_right < len(guess)
         return token_ids[: num_right + 1]
+
+    def sit_out(self) -> None:
+        """What a step was to draw, it has not: the mask had not come."""
+        if self.guess:
+            self.guess = ()
+            self.num_planned = len(self.token_ids)
+            self.is_rewound = True
+        self.num_planned -= 1
 
     def take_in(self, token_id: int) -> str | None:
         """A sampled token has arrived; returns what is wrong with it, if the matcher does not go on with it.

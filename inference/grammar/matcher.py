@@ -128,6 +128,11 @@ class Matcher:
         return self._room >= _ROOM_TO_SKIP and self._string is None and not self._closing
 
     @property
+    def writes_text(self) -> bool:
+        """Within a string whose masks are known: nothing is forced before its bound. Costs nothing to ask."""
+        return self._string is not None and not self._closing
+
+    @property
     def mask_may_take_long(self) -> bool:
         """Within a text that has a pattern, and close to a text's bound, the library must look at tokens one by one: a
         millisecond or two, not 50 us. And a lexer that does so for another row is waited for."""

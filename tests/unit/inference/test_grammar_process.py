@@ -27,7 +27,7 @@ class _Matcher:
     """Accepts all tokens but 13; its mask is what it has accepted, and comes when the gate is open."""
 
     error = ""
-    lets_most_through = False
+    lets_most_through = writes_text = False
 
     def __init__(self, compiled: _Compiled, *, mask_may_take_long: bool = False) -> None:
         self.compiled = compiled

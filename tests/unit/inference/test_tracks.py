@@ -135,6 +135,7 @@ def test_random_traffic_of_all_kinds_is_what_each_turn_would_write_alone(seed, b
         if rng.random() < 0.4:
             skips_masks, answers_late = rng.random() < 0.4, bounds.masks_may_be_late and rng.random() < 0.5
             matchers = [RandomMatcher(number, count, vocab_size, skips_masks=skips_masks, answers_late=answers_late)]
+            matchers[0].writes_text = rng.random() < 0.3
             special = {"top_k": 3} if rng.random() < 0.3 else {}
             bench.submit(turn_id, prompt, matchers=matchers, max_tokens=count, **special)
             expected[turn_id, 0] = _held(prompt, number, count, vocab_size)
@@ -188,3 +189,27 @@ def test_text_is_drawn_without_masks_and_a_wrong_token_again_with_the_same_outco
     assert stats[0].num_redrawn_tokens == 0
     # Of each turn once or twice: for a while after, its tokens are drawn with their masks.
     assert 0 < stats[1].num_redrawn_tokens <= 8
+
+
+class _NeverMasked(RandomMatcher):
+    """Two tokens may come everywhere, and nobody has heard that its masks are there."""
+
+    has_mask = False
+
+    def allowed(self, place):
+        return [3, 4]
+
+
+@pytest.mark.parametrize("is_text", [False, True])
+def test_nothing_is_guessed_while_a_mask_is_made_but_in_text_none_is_asked_for(is_text):
+    written, stats = [], []
+    for max_guess in (0, 5):
+        bench = Bench(vocab_size=5, max_guess=max_guess)
+        matcher = _NeverMasked(1, 70, 5)
+        matcher.writes_text = is_text
+        bench.submit("a", [1, 2], matchers=[matcher], max_tokens=70)
+        stats.append(bench.run())
+        written.append(bench.tokens["a", 0])
+    assert written[0] == written[1]
+    assert len(written[0]) == 70
+    assert (stats[1].num_guessed_tokens > 0) == is_text

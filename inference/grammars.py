@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,8 @@ from inference.processors import num_grammar_processes, num_mask_threads
 from inference.remote_grammars import GrammarProcesses
 from inference.remote_masks import RemoteMasks
 from inference.runner.loader import LoadedModel
+
+logger = logging.getLogger("headrace.engine")
 
 
 class Grammars:
@@ -33,6 +36,7 @@ class Grammars:
             setup = Setup(folder, model.vocab_size, model.eos_token_ids, shared.num_rows, num_replicas)
             self._processes = GrammarProcesses(setup, shared, count)
             model.runner.leave_masks_to(RemoteMasks(self._processes))
+            logger.info("constrained turns: followed by %d processes beside this one", count)
             self._make: Callable[[GrammarSource], TokenMatcher] = self._processes.matcher
             return
         reader = ThreadPoolExecutor(1, thread_name_prefix="headrace-vocabulary")

@@ -62,7 +62,7 @@ class GrammarProcess:
         with their_tokens, their_requests:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "inference.grammar_process", *map(str, theirs)], pass_fds=theirs,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL, start_new_session=True,  # a terminal's Ctrl-C is the gateway's
             )  # fmt: skip
         self._requests.sendall(channel.encode(setup))
 

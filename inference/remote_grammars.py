@@ -220,8 +220,10 @@ class GrammarProcess:
             return
         self.is_dead = True
         logger.error("a process that checks grammars has ended, with its turns; another one takes its place")
-        for matcher in list(self._matchers.values()):
-            matcher.give_up()
+        for reference in self._matchers.valuerefs():  # a list, as others may be making matchers
+            matcher = reference()
+            if matcher is not None:
+                matcher.give_up()
         self._finish_all()
         self._tokens.close()
 

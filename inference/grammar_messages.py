@@ -13,7 +13,10 @@ ACCEPT, MASK, FORCED, FREE = range(4)
 ACCEPTED, IS_DONE, LETS_MOST_THROUGH, WRITES_TEXT = 1, 2, 4, 8
 # Of a forced run, so many tokens are told at once.
 MOST_FORCED = 2048
+# Messages come whole or not at all, so only so much is put into one: of tokens, rows and matchers; of forced tokens; of
+# what is wrong with a matcher.
 MOST_BYTES = 1 << 16
+MOST_ENTRIES, MOST_TOLD_TOKENS, MOST_ERROR_CHARS = 100, 4096, 500
 # For this long, whoever waits for the other looks again and again: to be woken takes longer than a mask.
 SPIN_S = 0.003
 

@@ -40,7 +40,9 @@ from inference.grammar_messages import (
     LETS_MOST_THROUGH,
     MASK,
     MOST_BYTES,
+    MOST_ERROR_CHARS,
     MOST_FORCED,
+    MOST_TOLD_TOKENS,
     SPIN_S,
     WRITES_TEXT,
     Made,
@@ -200,8 +202,20 @@ class FollowedRows:
                 self._words[row][:] = mask.words.data
             # Behind the mask, in which order a device takes them.
             self._posted[row] = word | (not mask.done)
-        # What is forced costs a quarter when the mask has been looked at.
-        told = [(serial, _forced(mask.matcher)) for mask, (_, _, serial) in ready]
+        told: list[tuple[int, tuple[int, ...]]] = []
+        num_tokens = 0
+        for mask, (_, _, serial) in ready:
+            # What is forced costs a quarter when the mask has been looked at.
+            forced = _forced(mask.matcher)
+            told.append((serial, forced))
+            num_tokens += len(forced)
+            if num_tokens > MOST_TOLD_TOKENS:
+                self._tell(told)
+                told, num_tokens = [], 0
+        self._tell(told)
+
+    def _tell(self, told: list[tuple[int, tuple[int, ...]]]) -> None:
+        """That these masks are there."""
         seconds, self._seconds = self._seconds, 0.0
         self._send((MASK, (told, seconds)))
 
@@ -216,10 +230,10 @@ def _accepted(matcher: Matcher, token_id: int) -> tuple[int, str]:
     """The state that a token leaves, and what is wrong with it."""
     try:
         accepted = matcher.accept(token_id)
-        return state_of(matcher, accepted), matcher.error
+        return state_of(matcher, accepted), matcher.error[:MOST_ERROR_CHARS]
     except BaseException as failure:  # the library's panics are no Exceptions
         logger.exception("a token could not be checked")
-        return 0, f"{_FAILED}: {failure}"
+        return 0, f"{_FAILED}: {failure}"[:MOST_ERROR_CHARS]
 
 
 def _wants_mask(state: int, error: str) -> bool:

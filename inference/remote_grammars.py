@@ -24,6 +24,7 @@ from inference.grammar_messages import (
     FREE,
     MASK,
     MOST_BYTES,
+    MOST_ENTRIES,
     SPIN_S,
     Made,
     NotMade,
@@ -105,10 +106,9 @@ class GrammarProcess:
         if self._to_tell:
             told, self._to_tell = self._to_tell, []
             self._told_at = time.perf_counter()
-            self._send((ACCEPT, told))
+            self._send_all(ACCEPT, told)
         if self._left:
-            left = [self._left.popleft() for _ in range(len(self._left))]
-            self._send((FREE, left))
+            self._send_all(FREE, [self._left.popleft() for _ in range(len(self._left))])
 
     def begin(self, jobs: Sequence[tuple[MaskJob, int]]) -> None:
         """Have these masks made, each with its serial. A row's matcher is one of this process's."""
@@ -120,7 +120,7 @@ class GrammarProcess:
             matcher.begin_mask(serial)
             self._wanted[serial] = weakref.ref(matcher)
             asked.append((matcher.number, job.row, word_of(job.holder, job.position, is_open=False), serial))
-        self._send((MASK, asked))
+        self._send_all(MASK, asked)
         if self.is_dead:
             self._finish_all()
 
@@ -205,6 +205,10 @@ class GrammarProcess:
                 self.finished.append(serial)
         else:
             self._answered = content
+
+    def _send_all(self, kind: int, entries: list[Any]) -> None:
+        for start in range(0, len(entries), MOST_ENTRIES):
+            self._send((kind, entries[start : start + MOST_ENTRIES]))
 
     def _send(self, message: tuple[int, Any]) -> None:
         if self.is_dead:

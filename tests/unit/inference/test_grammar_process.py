@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inference.grammar_messages import ACCEPT, ACCEPTED, FORCED, FREE, IS_DONE, MASK, MOST_BYTES
+from inference.grammar_messages import (
+    ACCEPT,
+    ACCEPTED,
+    FORCED,
+    FREE,
+    IS_DONE,
+    MASK,
+    MOST_BYTES,
+    MOST_ENTRIES,
+    MOST_FORCED,
+)
 from inference.grammar_process import FollowedRows
 from inference.shared_masks import SharedMasks, word_of
 
@@ -202,3 +212,24 @@ def test_a_row_that_is_left_while_its_mask_is_made_takes_nobody_along(process: _
     process.tell(ACCEPT, [(1, token, False) for token in range(20, 60)])
     assert process.hear()[1][-1] == (1, ACCEPTED | IS_DONE, "")
     left.gate.set()
+
+
+def test_what_is_told_of_many_rows_fits_its_messages(process: _Process) -> None:
+    class Wordy(_Matcher):
+        error = "x" * 100_000
+
+        def forced(self) -> tuple[int, ...]:
+            return tuple(range(100_000, 200_000))
+
+    rows = [Wordy(_Compiled()) for _ in range(MOST_ENTRIES)]
+    process.start(*rows)
+    process.tell(ACCEPT, [(number, 5, False) for number in range(len(rows))])
+    kind, content = process.hear()
+    assert (kind, [number for number, _, _ in content]) == (ACCEPT, list(range(len(rows))))
+    process.tell(MASK, [(number, 0, word_of(1, 1, is_open=False), number) for number in range(len(rows))])
+    told: dict[int, int] = {}
+    while len(told) < len(rows):
+        kind, (content, _) = process.hear()
+        assert kind == MASK
+        told |= {serial: len(forced) for serial, forced in content}
+    assert set(told.values()) == {MOST_FORCED}

@@ -138,11 +138,14 @@ def test_a_matcher_elsewhere_answers_at_every_place_of_a_random_walk_as_one_here
 class _Bench:
     """The scheduler and a runner without a model; turns by their names."""
 
-    def __init__(self, vocab_size: int, processes: GrammarProcesses | None, seed: int = 0, **limits: int) -> None:
-        args = (400, 4, vocab_size, APART, seed)
+    def __init__(
+        self, vocab_size: int, processes: GrammarProcesses | None, seed: int = 0, *, num_blocks: int = 400,
+        max_model_len: int = 600, **limits: int,
+    ) -> None:  # fmt: skip
+        args = (num_blocks, 4, vocab_size, APART, seed)
         runner = PagedRunner(*args) if processes is None else RemoteRunner.over(processes, *args)
-        bounds = SchedulerLimits(8, 32, 600, (END,), bounds=APART, **limits)  # type: ignore[arg-type]
-        self.pool = BlockPool(400, 4, PrefixIndex())
+        bounds = SchedulerLimits(8, 32, max_model_len, (END,), bounds=APART, **limits)  # type: ignore[arg-type]
+        self.pool = BlockPool(num_blocks, 4, PrefixIndex())
         self.engine = Engine(Scheduler(self.pool, bounds), runner)
         self.tokens: dict[str, list[int]] = defaultdict(list)
         self.ends: dict[str, tuple[str, str | None]] = {}
@@ -188,6 +191,18 @@ def test_turns_of_all_kinds_write_the_same_whoever_follows_them(
     for name in written[0].keys() & written[1].keys():
         assert written[0][name] == written[1][name]
     assert len(written[0].keys() & written[1].keys()) > 10
+
+
+def test_long_runs_that_are_forced_for_many_rows_at_once_lose_nothing(folder: tuple[Path, int]) -> None:
+    text = "".join(chr(97 + number % 7) for number in range(1500))
+    with grammar_processes(*folder, count=1) as own:
+        bench = _Bench(folder[1], own, num_blocks=4000, max_model_len=2000)
+        for number in range(8):
+            request = TurnRequest(f"t{number}", (1, 2, 3), SamplingParams(max_tokens=1900))
+            bench.engine.submit(request, [own.matcher(_answer({"anyOf": [{"const": text}, {"const": "b" + text}]}))])
+        bench.run()
+    assert set(bench.ends.values()) == {("stop", None)}
+    assert all(len(tokens) > 1000 for tokens in bench.tokens.values())
 
 
 def test_a_process_that_ends_takes_its_own_turns_along_and_is_replaced(

@@ -33,7 +33,8 @@ def _from_zero(low: int, high: int, size: int) -> str:
     (first, above), (last, below) = _split(low, size), _split(high, size)
     if first == last:
         return str(first) + _fraction(_between(above, below), may_be_none=not above.strip("0"))
-    options = [str(first) + _fraction(_at_least(above.rstrip("0"), size), may_be_none=not above.strip("0"))]
+    digits = above.rstrip("0")
+    options = [str(first) + _fraction(_at_least(digits, size) if digits else _any(1, size), may_be_none=not digits)]
     if first + 1 < last:
         options.append(_integers(first + 1, last - 1) + _fraction(_any(1, size), may_be_none=True))
     options.append(str(last) + _fraction(_at_most(below, is_first=True), may_be_none=True))

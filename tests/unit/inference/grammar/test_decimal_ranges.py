@@ -31,6 +31,17 @@ def test_every_match_is_a_number_as_json_spells_it(low, high):
         assert not expression.fullmatch(text), text
 
 
+def test_no_text_ends_with_its_point_whatever_the_bounds():
+    bounds = [-2000, -1500, -1000, -999, -1, 0, 1, 999, 1000, 1001, 1500, 2000, 3000, 12_000]
+    for num_digits in (1, 3):
+        for low in bounds:
+            for high in (bound for bound in bounds if bound >= low):
+                expression = re.compile(decimal_range(low, high, num_digits))
+                for whole in range(-200, 1201):
+                    assert not expression.fullmatch(f"{whole}."), (low, high, num_digits, whole)
+                assert not expression.fullmatch("-0."), (low, high)
+
+
 @settings(deadline=None)
 @given(low=scaled, high=scaled, near=st.integers(-3, 3) | st.integers(-20_000, 20_000))
 def test_an_integer_matches_if_and_only_if_it_lies_between_the_bounds(low, high, near):

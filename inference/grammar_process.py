@@ -285,9 +285,13 @@ def main(argv: Iterable[str]) -> int:
         setup: Setup = channel.receive(requests)
     except EOFError:
         return 0
-    compiler = GrammarCompiler.from_folder(
-        setup.folder, setup.vocab_size, setup.end_token_ids, num_replicas=setup.num_replicas
-    )
+    try:
+        compiler = GrammarCompiler.from_folder(
+            setup.folder, setup.vocab_size, setup.end_token_ids, num_replicas=setup.num_replicas
+        )
+    except Exception as error:
+        logger.error("grammars cannot be followed: %s: %s", setup.folder / "tokenizer.json", error)
+        return 1
     gc.collect()
     gc.freeze()  # lists as long as the vocabulary, which stay
     rows = FollowedRows(tokens, SharedMasks.attached(setup.num_rows, setup.vocab_size, masks))

@@ -61,11 +61,12 @@ class GrammarProcess:
         self._requests, their_requests = socket.socketpair()
         theirs = (their_tokens.fileno(), their_requests.fileno(), shared.descriptor)
         with their_tokens, their_requests:
+            # Before it can have ended.
+            self._requests.sendall(channel.encode(setup))
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "inference.grammar_process", *map(str, theirs)], pass_fds=theirs,
                 stdin=subprocess.DEVNULL, start_new_session=True,  # a terminal's Ctrl-C is the gateway's
             )  # fmt: skip
-        self._requests.sendall(channel.encode(setup))
 
     @property
     def pid(self) -> int:

@@ -4,7 +4,7 @@ Decode steps of the engine alone, random weights in real shapes, a real tokenize
 writes a list of objects such as five tools take; the others write freely. Prints a table and, last, one JSON line.
 
     python tests/bench/constrained.py --tokenizer FOLDER [--model qwen3-0.6b] [--batch 16] [--device cuda]
-                                      [--steps 150] [--rounds 3]
+                                      [--steps 150] [--rounds 3] [--num-processes N] [--min-forced-run 3]
 """
 
 from __future__ import annotations

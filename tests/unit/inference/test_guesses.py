@@ -10,9 +10,11 @@ import pytest
 from inference.engine import Engine
 from inference.new_sequence import SchedulerLimits
 from inference.paged_kv.block_pool import BlockPool
+from inference.paged_kv.block_table import BlockTable
 from inference.paged_kv.prefix_index import PrefixIndex
 from inference.prompt_lookup import PromptLookup
 from inference.scheduler import Scheduler
+from inference.sequence import Sequence
 from inference.types import SamplingParams, TurnRequest
 from tests.testkit.local_engine import loaded, local_engine
 from tests.testkit.matchers import RandomMatcher
@@ -193,3 +195,14 @@ def test_a_constrained_turn_with_filters_is_not_guessed(model):
     engine.submit("a", [5, 6, 7], matchers=[_Few(60, VOCAB)], max_tokens=60, temperature=0.5, top_k=2)
     engine.run()
     assert engine.engine.stats().num_guessed_tokens == 0
+
+
+def test_a_row_whose_guess_was_not_verified_computes_its_last_token_again():
+    pool = BlockPool(8, 4, PrefixIndex())
+    sequence = Sequence("a", 0, [5, 6, 7], SamplingParams(), BlockTable(pool, ""), 0, (), 20)
+    sequence.guess, sequence.num_planned = (8, 9), 5  # the last known token, and both of the guess
+    sequence.sit_out()
+    assert (sequence.guess, sequence.num_planned, sequence.is_rewound) == ((), 2, True)
+    sequence.num_planned, sequence.is_rewound = 4, False  # a token behind one that is on its way
+    sequence.sit_out()
+    assert (sequence.num_planned, sequence.is_rewound) == (3, False)

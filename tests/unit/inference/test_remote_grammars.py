@@ -264,10 +264,15 @@ def test_a_grammar_that_cannot_be_compiled_is_refused_with_its_reason(processes:
     assert processes.matcher(SOURCES["object"]).error == ""
 
 
-def test_processes_that_cannot_begin_are_said_to_be_at_fault_and_not_begun_for_ever(tmp_path: Path) -> None:
+def test_processes_that_cannot_begin_are_said_to_be_at_fault_and_not_begun_for_ever(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with grammar_processes(tmp_path, 64) as own, pytest.raises(GrammarError, match="as soon as they begin"):
         own.matcher(SOURCES["object"])
+    said = capfd.readouterr().err
+    assert f"grammars cannot be followed: {tmp_path / 'tokenizer.json'}" in said
+    assert "Traceback" not in said
 
 
 def test_the_processes_end_when_the_engine_is_gone(folder: tuple[Path, int]) -> None:

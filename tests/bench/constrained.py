@@ -17,6 +17,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -61,8 +62,11 @@ def main() -> None:
     for _ in range(args.rounds):
         for share in SHARES:
             found[share].append(_window(model, grammars, args, share, args.steps))
-    best = {share: min(windows, key=lambda window: window["itl_ms"]) for share, windows in found.items()}
-    _report(args, best)
+    medians = {
+        share: {name: median(window[name] for window in windows) for name in windows[0]}
+        for share, windows in found.items()
+    }
+    _report(args, medians)
     model.runner.close()
     grammars.close()
 
@@ -111,8 +115,10 @@ def _window(  # type: ignore[no-untyped-def]
     tokens = after.num_generated_tokens - before.num_generated_tokens
     return {
         "itl_ms": _percentile(gaps, 0.5), "itl_p99_ms": _percentile(gaps, 0.99), "tokens_per_s": tokens / wall_s,
+        "steps_per_s": (after.num_steps - before.num_steps) / wall_s,
         "late_share": num_late / max(1, num_held * (after.num_steps - before.num_steps)),
         "forced_share": (after.num_forced_tokens - before.num_forced_tokens) / tokens,
+        "redrawn_a_step": (after.num_redrawn_tokens - before.num_redrawn_tokens) / (after.num_steps - before.num_steps),
         "mask_ms": (after.mask_s - before.mask_s) / max(1, after.num_masks - before.num_masks) * 1e3,
     }  # fmt: skip
 
@@ -121,17 +127,17 @@ def _percentile(values: list[float], q: float) -> float:
     return sorted(values)[min(len(values) - 1, int(q * len(values)))] if values else 0.0
 
 
-def _report(args: argparse.Namespace, best: dict[float, dict[str, float]]) -> None:
-    print(f"{args.model}, batch {args.batch}, {args.device}")
-    names = ("itl_ms", "itl_p99_ms", "tokens_per_s", "late_share", "forced_share", "mask_ms")
-    print(("{:>12}" + "{:>14}" * len(names)).format("constrained", *names))
-    for share, row in best.items():
-        print(("{:>12.0%}" + "{:>14.3f}" * len(names)).format(share, *(row[name] for name in names)))
+def _report(args: argparse.Namespace, medians: dict[float, dict[str, float]]) -> None:
+    print(f"{args.model}, batch {args.batch}, {args.device}; medians of {args.rounds} rounds")
+    names = tuple(medians[0.0])
+    print(("{:>12}" + "{:>15}" * len(names)).format("constrained", *names))
+    for share, row in medians.items():
+        print(("{:>12.0%}" + "{:>15.3f}" * len(names)).format(share, *(row[name] for name in names)))
     ratios = {
-        "itl_half_to_none": best[0.5]["itl_ms"] / best[0.0]["itl_ms"],
-        "throughput_all_to_none": best[1.0]["tokens_per_s"] / best[0.0]["tokens_per_s"],
+        "itl_half_to_none": medians[0.5]["itl_ms"] / medians[0.0]["itl_ms"],
+        "throughput_all_to_none": medians[1.0]["tokens_per_s"] / medians[0.0]["tokens_per_s"],
     }
-    rows = {f"{share:.0%}": row for share, row in best.items()}
+    rows = {f"{share:.0%}": row for share, row in medians.items()}
     print(json.dumps({"bench": "constrained", "model": args.model, "batch": args.batch, **ratios, "rows": rows}))
 
 

@@ -6,6 +6,8 @@ Prints a table and, last, one JSON line.
 
     python tests/bench/guesses.py [--model qwen2.5-coder-0.5b] [--dtype int8] [--most 8] [--tokens 160] [--rounds 2]
     python tests/bench/guesses.py --device cuda --dtype bf16 --model qwen3-0.6b --tokens 400
+
+With --tokenizer FOLDER what is written is a strict call with a long text among its arguments.
 """
 
 from __future__ import annotations
@@ -15,13 +17,22 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from inference.grammar.build import build_grammar
+from inference.grammar.policy import CallPolicy, Tool
+from inference.grammar.special_tokens import special_tokens_of
+from inference.grammars import Grammars
+from inference.mask_ledger import TokenMatcher
 from inference.models import resolve
+from inference.runner.loader import LoadedModel
 from inference.tokenizer import CheckpointTokenizer
+from stream_parser import DIALECTS
 from tests.bench.shapes import write_config
 from tests.testkit.local_engine import loaded, local_engine
 
@@ -46,15 +57,16 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--tokenizer", type=Path, help="a folder with tokenizer.json: constrained turns")
     args = parser.parse_args()
     rows = []
-    with _model(args) as (model, prompts):
+    with _model(args) as (model, prompts), _matchers(args, model) as matcher:
         for (name, prompt), sampling in zip(prompts.items(), ({"temperature": 0.0}, {"temperature": 1.2}), strict=True):
             # The first run of each warms the prefix cache, so that only decoding is compared.
             runs: dict[int, list[tuple[list[int], float, int, int, int]]] = {0: [], args.most: []}
             for _ in range(args.rounds + 1):
                 for most in runs:
-                    runs[most].append(_run(model, prompt, most, args.tokens, sampling))
+                    runs[most].append(_run(model, prompt, most, args.tokens, sampling, matcher))
             rows.append(_row(name, runs[0][1:], runs[args.most][1:]))
     print(f"{'workload':<10}{'tokens':>8}{'passes':>8}{'with':>7}{'s':>8}{'with':>8}{'guessed':>9}{'right':>7}  same")
     for row in rows:
@@ -86,9 +98,29 @@ def _model(args: argparse.Namespace):  # type: ignore[no-untyped-def]
             yield model, {"repeats": prompt, "tells": prompt}
 
 
-def _run(model, prompt: list[int], most: int, tokens: int, sampling: dict[str, float]):  # type: ignore[no-untyped-def]
+@contextmanager
+def _matchers(args: argparse.Namespace, model: LoadedModel) -> Iterator[Callable[[], list[TokenMatcher]]]:
+    """What holds a turn to a strict call that writes a file, if a tokenizer is given."""
+    if args.tokenizer is None:
+        yield list
+        return
+    fields = {"path": {"type": "string", "maxLength": 20}, "content": {"type": "string", "maxLength": 60_000}}
+    schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    policy = CallPolicy("required", (Tool("write_file", schema, strict=True),))
+    special = special_tokens_of((args.tokenizer / "tokenizer.json").read_text(encoding="utf-8"))
+    source = build_grammar(DIALECTS["hermes"], policy, special_tokens=special, max_reasoning_tokens=0)
+    grammars = Grammars(args.tokenizer, replace(model, eos_token_ids=(0,)))
+    try:
+        yield lambda: [grammars.matcher(source)]
+    finally:
+        grammars.close()
+
+
+def _run(  # type: ignore[no-untyped-def]
+    model: LoadedModel, prompt: list[int], most: int, tokens: int, sampling: dict[str, float], matcher
+):
     engine = local_engine(model, max_step_tokens=256, max_guess=most)
-    engine.submit("a", prompt, max_tokens=tokens, ignore_eos=True, seed=4, **sampling)
+    engine.submit("a", prompt, matchers=matcher(), max_tokens=tokens, ignore_eos=True, seed=4, **sampling)
     while ("a", 0) not in engine.chunks:
         engine.step()
     first = engine.engine.stats().num_steps

@@ -23,13 +23,12 @@ SPIN_S = 0.003
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """num_replicas: as GrammarCompiler's."""
+    """Of the model that a process follows rows of. folder: with its tokenizer.json; num_rows: of the shared masks."""
 
     folder: Path
     vocab_size: int
     end_token_ids: tuple[int, ...]
     num_rows: int
-    num_replicas: int
 
 
 @dataclass(frozen=True, slots=True)

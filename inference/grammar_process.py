@@ -54,6 +54,7 @@ from inference.shared_masks import SharedMasks
 logger = logging.getLogger("headrace.engine")
 
 _WAIT_S = 0.00005
+# Threads for what may take long, and as many lexers of one grammar.
 _NUM_SLOW = 4
 # The first masks of a grammar are made where they hold up nobody, and so many after one that took this long.
 _FIRST_MASKS, _MASKS_AFTER_SLOW, _SLOW_S = 4, 64, 0.002
@@ -61,15 +62,17 @@ _FAILED = "the grammar's library failed"
 
 
 class _Mask:
-    """A matcher's next mask, as it is made. done: None until it is there, then whether anything is ruled out. job:
-    where it is wanted, (row, word, serial). is_slow: another thread is at it, and at its matcher."""
+    """A matcher's next mask, as it is made. done: None until it is there, then whether anything is ruled out; forced:
+    what must come next, then. job: where it is wanted, (row, word, serial). is_slow: another thread is at it, and at
+    its matcher."""
 
-    __slots__ = ("done", "is_slow", "job", "matcher", "words")
+    __slots__ = ("done", "forced", "is_slow", "job", "matcher", "words")
 
     def __init__(self, matcher: Matcher, num_words: int, *, is_slow: bool) -> None:
         self.matcher = matcher
         self.words: npt.NDArray[np.int32] = np.empty(num_words, np.int32)
         self.done: bool | None = None
+        self.forced: tuple[int, ...] = ()
         self.job: tuple[int, int, int] | None = None
         self.is_slow = is_slow
 
@@ -164,7 +167,8 @@ class FollowedRows:
         matcher, counts = mask.matcher, not mask.matcher.mask_may_take_long
         started = time.perf_counter()
         try:
-            done = matcher.write_mask(mask.words)
+            done = matcher.mask(mask.words)
+            mask.forced = () if matcher.is_done else matcher.forced()[:MOST_FORCED]
         except BaseException:
             # No row must wait for ever: what it draws without a mask is refused, and the turn ends with that.
             logger.exception("a mask could not be computed")
@@ -205,10 +209,8 @@ class FollowedRows:
         told: list[tuple[int, tuple[int, ...]]] = []
         num_tokens = 0
         for mask, (_, _, serial) in ready:
-            # What is forced costs a quarter when the mask has been looked at.
-            forced = _forced(mask.matcher)
-            told.append((serial, forced))
-            num_tokens += len(forced)
+            told.append((serial, mask.forced))
+            num_tokens += len(mask.forced)
             if num_tokens > MOST_TOLD_TOKENS:
                 self._tell(told)
                 told, num_tokens = [], 0
@@ -287,7 +289,7 @@ def main(argv: Iterable[str]) -> int:
         return 0
     try:
         compiler = GrammarCompiler.from_folder(
-            setup.folder, setup.vocab_size, setup.end_token_ids, num_replicas=setup.num_replicas
+            setup.folder, setup.vocab_size, setup.end_token_ids, num_replicas=_NUM_SLOW
         )
     except Exception as error:
         logger.error("grammars cannot be followed: %s: %s", setup.folder / "tokenizer.json", error)

@@ -9,11 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from inference.grammar.compile import GrammarCompiler
-from inference.grammar.masks import MaskThreads
 from inference.grammar.source import GrammarSource
 from inference.grammar_messages import Setup
 from inference.mask_ledger import TokenMatcher
-from inference.processors import num_grammar_processes, num_mask_threads
+from inference.processors import num_grammar_processes
 from inference.remote_grammars import GrammarProcesses
 from inference.remote_masks import RemoteMasks
 from inference.runner.loader import LoadedModel
@@ -24,24 +23,22 @@ logger = logging.getLogger("headrace.engine")
 class Grammars:
     """folder: with the model's tokenizer.json, which takes a while to read: at the start, by others.
 
-    num_processes: beside a device's engine; by default what the machine's processors allow.
+    num_processes: beside a device's engine, at least 1; by default what the machine's processors allow.
     """
 
     def __init__(self, folder: Path, model: LoadedModel, *, num_processes: int | None = None) -> None:
         shared = model.runner.shared_masks
-        count = num_grammar_processes() if num_processes is None else num_processes
         self._processes: GrammarProcesses | None = None
-        if shared is not None and shared.descriptor >= 0 and count:
-            num_replicas = -(-num_mask_threads() // count)
-            setup = Setup(folder, model.vocab_size, model.eos_token_ids, shared.num_rows, num_replicas)
+        if shared is not None:
+            setup = Setup(folder, model.vocab_size, model.eos_token_ids, shared.num_rows)
+            count = num_processes or num_grammar_processes()
             self._processes = GrammarProcesses(setup, shared, count)
             model.runner.leave_masks_to(RemoteMasks(self._processes))
-            logger.info("constrained turns: followed by %d processes beside this one", count)
+            logger.info("constrained turns: followed by processes beside this one, %d of them", count)
             self._make: Callable[[GrammarSource], TokenMatcher] = self._processes.matcher
             return
         reader = ThreadPoolExecutor(1, thread_name_prefix="headrace-vocabulary")
         compiler = reader.submit(_read, folder, model)
-        model.runner.compute_masks_with(MaskThreads().compute)
         self._make = lambda source: compiler.result().matcher(source)
 
     def matcher(self, source: GrammarSource) -> TokenMatcher:

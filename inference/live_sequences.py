@@ -59,8 +59,8 @@ class LiveSequences:
                 continue
             yield sequence
 
-    def post_mask(self, sequence: Sequence, *, is_awaited: bool = False) -> None:
-        """All tokens so far are known, so the next one's mask can be computed. is_awaited: for a step that runs.
+    def post_mask(self, sequence: Sequence) -> None:
+        """All tokens so far are known, so the next one's mask can be computed.
 
         The best of all tokens is also the best of those that may come, if it may. So a row that a device draws for gets
         no mask where that is likely, or where guesses are to be verified; a wrong token is drawn again, and the outcome
@@ -73,7 +73,7 @@ class LiveSequences:
         may_skip = self._masks_may_be_late and not needs_mask
         sequence.skipped_mask = may_skip and (sequence.matcher.lets_most_through or sequence.may_guess_text)
         matcher = None if sequence.skipped_mask else sequence.matcher
-        self.masks.post(sequence.row, len(sequence.token_ids), matcher, is_awaited=is_awaited)
+        self.masks.post(sequence.row, len(sequence.token_ids), matcher)
 
     def leave_out_masks(self, sequence: Sequence, num_tokens: int) -> None:
         """The next tokens, so many and one more, are drawn without masks."""

@@ -6,7 +6,7 @@ before the mask of its tokens is known; when it comes to sampling, the runner lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 # Beyond every position: what a holder that has left still samples is of no interest.
@@ -46,11 +46,6 @@ class TokenMatcher(Protocol):
         ...
 
     @property
-    def mask_may_take_long(self) -> bool:
-        """Longer than others wait for."""
-        ...
-
-    @property
     def has_mask(self) -> bool:
         """The next token's mask has been made: nobody but the caller uses the matcher now, and `forced` is known."""
         ...
@@ -58,26 +53,15 @@ class TokenMatcher(Protocol):
     def mask(self, out: Any) -> bool: ...
 
 
-# Writes the masks of (row, matcher) pairs into the rows of an array, as `mask` of each would; what each would return.
-MasksTogether = Callable[[Sequence[tuple[int, TokenMatcher]], Any], list[bool]]
-
-
-def one_by_one(jobs: Sequence[tuple[int, TokenMatcher]], words: Any) -> list[bool]:
-    return [matcher.mask(words[row]) for row, matcher in jobs]
-
-
 class MaskJob(NamedTuple):
     """Fill in the mask of `row` from `matcher`, for the token at `position` of the row's holder; None: let everything
     through. Jobs of a row come in order: what is sampled for an earlier (holder, position) comes to nothing.
-
-    is_awaited: a step that runs already looks for it.
     """
 
     row: int
     holder: int
     position: int
     matcher: TokenMatcher | None
-    is_awaited: bool = False
 
 
 class MaskMaker(Protocol):
@@ -107,9 +91,9 @@ class MaskLedger:
         self._holders[row] += 1
         return self._holders[row]
 
-    def post(self, row: int, position: int, matcher: TokenMatcher | None, *, is_awaited: bool = False) -> None:
+    def post(self, row: int, position: int, matcher: TokenMatcher | None) -> None:
         """All tokens before `position` are known."""
-        self._jobs.append(MaskJob(row, self._holders[row], position, matcher, is_awaited))
+        self._jobs.append(MaskJob(row, self._holders[row], position, matcher))
 
     def release(self, row: int) -> None:
         """Nothing must wait for the holder's masks any more."""

@@ -72,10 +72,6 @@ class RemoteMatcher:
         return bool(self._state & WRITES_TEXT)
 
     @property
-    def mask_may_take_long(self) -> bool:
-        return False  # nobody here waits for it
-
-    @property
     def has_mask(self) -> bool:
         if not self._has_mask:
             self.process.read()
@@ -112,7 +108,8 @@ class RemoteMatcher:
 
     def forced(self) -> tuple[int, ...]:
         if self._forced is None:
-            self._forced = () if self.lets_most_through else self.process.ask_forced(self)
+            is_text = self.lets_most_through or self.writes_text
+            self._forced = () if is_text else self.process.ask_forced(self)
         return self._forced
 
     def mask(self, out: Any) -> bool:

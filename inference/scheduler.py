@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as AbstractSequence
 from dataclasses import replace
+from itertools import zip_longest
 from secrets import randbits
 
 from inference.live_sequences import LiveSequences
@@ -142,13 +143,13 @@ class Scheduler:
             token_ids = sequence.take_verified(token_ids)
             self._live.counts.num_right_guesses += len(token_ids) - 1
         error = None
-        for token_id in token_ids:
+        for token_id, follower in zip_longest(token_ids, token_ids[1:]):
             error = sequence.take_in(token_id)
             if error == AGAIN:
                 self._draw_again(sequence)
                 return
             if error is None and is_verified:
-                sequence.take_forced(self._limits.min_forced_run)
+                sequence.take_forced_before(follower, self._least_run)
             self._finish_if_done(sequence, token_id, error)
             if sequence.finish_reason is not None or sequence.num_unwritten:
                 break  # behind what was forced, nothing that was drawn counts
@@ -156,7 +157,7 @@ class Scheduler:
             # A block can be found by others only now that what fills it has been computed: they may run beside.
             sequence.table.record_full_blocks(sequence.token_ids, sequence.num_planned - sequence.num_uncounted)
             if sequence.matcher is not None:
-                self._live.post_mask(sequence, is_awaited=not sequence.num_unwritten)
+                self._live.post_mask(sequence)
                 sequence.awaits_forced = not (sequence.num_unwritten or sequence.skipped_mask)
         self._taken.append((sequence, logprobs, error))
 
@@ -179,11 +180,19 @@ class Scheduler:
 
     def _take_forced(self, sequence: Sequence) -> None:
         sequence.awaits_forced = False
-        sequence.take_forced(self._limits.min_forced_run)
+        sequence.take_forced(self._least_run)
         if sequence.num_unwritten:
             self._finish_if_done(sequence, sequence.token_ids[-1], None)
         if sequence.num_unwritten and sequence.row is not None:
             self._live.post_mask(sequence)
+
+    @property
+    def _least_run(self) -> int:
+        """So many forced tokens are taken as a run. Fewer come one by one, by their masks: so they do where the running
+        rows fill their steps, too, where a run would only make good for nothing what is being drawn."""
+        bounds = self._limits.bounds
+        has_room = bounds.room_beside(len(self._live.running)) > 0
+        return self._limits.min_forced_run if has_room else bounds.longest_run + 1
 
     def _draw_again(self, sequence: Sequence) -> None:
         self._live.counts.num_redrawn_tokens += 1

@@ -141,7 +141,9 @@ class Sequence:
             return ()
         if self.matcher is not None and not (self.skipped_mask or self.matcher.has_mask):
             return ()
-        return self.lookup.guess(min(most, self.max_total_tokens - len(self.token_ids) - 1))
+        guess = self.lookup.guess(min(most, self.max_total_tokens - len(self.token_ids) - 1))
+        # A run that is too short to be taken must be spelled so, too: its mask sees to that, and a guess has none.
+        return () if guess and self._forced() else guess
 
     def take_verified(self, token_ids: AbstractSequence[int]) -> AbstractSequence[int]:
         """The step drew these after its last known token and after each guessed one: those that count.
@@ -201,6 +203,13 @@ class Sequence:
         have none.
         """
         self._take(self._forced(), min_run)
+
+    def take_forced_before(self, drawn: int | None, min_run: int) -> None:
+        """The same behind a token of a guess, before the one that was drawn next, without a mask. If that is what must
+        come, it counts; if it spells that otherwise, it does not, however short the run."""
+        forced = self._forced()
+        if drawn is None or (forced and forced[0] != drawn):
+            self._take(forced, min_run if drawn is None else 1)
 
     def take_first_forced(self) -> None:
         """The same before the first step, which reads them with the prompt and samples the token after them."""

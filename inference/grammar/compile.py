@@ -23,7 +23,6 @@ from inference.grammar.errors import GrammarError, GrammarTooComplex
 from inference.grammar.matcher import Matcher
 from inference.grammar.source import GrammarSource
 from inference.grammar.vocabulary import Vocabulary
-from inference.processors import num_mask_threads
 
 _MAX_SOURCE_CHARS = 4_000_000
 # The library recurses once for each rule in a row, some 5 kB each, and optional members make a row of rules: with an
@@ -50,17 +49,17 @@ _R = TypeVar("_R")
 class GrammarCompiler:
     """Thread-safe. One a model; holds `cache_size` compiled grammars and the threads that compile.
 
-    num_replicas: how often one grammar is compiled at most, for rows that live at once: by default as many times as
-    there are threads that compute masks.
+    num_replicas: how often one grammar is compiled at most, for rows that live at once: as many times as there are
+    threads that compute masks.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, *, cache_size: int = 256, num_threads: int = 2, num_replicas: int | None = None
+        self, vocabulary: Vocabulary, *, cache_size: int = 256, num_threads: int = 2, num_replicas: int = 1
     ) -> None:
         self.vocabulary = vocabulary
         self._cache: OrderedDict[GrammarSource, CompiledSource] = OrderedDict()
         self._cache_size = cache_size
-        self._num_replicas = num_replicas or num_mask_threads()
+        self._num_replicas = num_replicas
         self._replicating: set[CompiledSource] = set()
         self._is_closed = False
         self._lock = threading.Lock()
@@ -70,7 +69,7 @@ class GrammarCompiler:
 
     @classmethod
     def from_folder(
-        cls, folder: Path, vocab_size: int, end_token_ids: Sequence[int], *, num_replicas: int | None = None
+        cls, folder: Path, vocab_size: int, end_token_ids: Sequence[int], *, num_replicas: int = 1
     ) -> GrammarCompiler:
         """For a checkpoint's folder, whose tokenizer.json exists. vocab_size: of the model's logits."""
         text = (folder / "tokenizer.json").read_text(encoding="utf-8")

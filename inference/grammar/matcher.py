@@ -44,7 +44,7 @@ class Matcher:
     __slots__ = (
         "__weakref__", "_closing", "_compiled", "_end_token_ids", "_forced", "_grammar", "_has_mask", "_has_triggers",
         "_is_stopped", "_is_thinking", "_num_left", "_num_thoughts", "_outside", "_reasoning", "_replica", "_room",
-        "_searches", "_seeing", "_string", "_tail", "_unseen", "_vocabulary", "lexer_lock",
+        "_searches", "_string", "_tail", "_vocabulary", "lexer_lock",
     )  # fmt: skip
 
     def __init__(self, compiled: CompiledSource) -> None:
@@ -59,9 +59,7 @@ class Matcher:
         self._searches = source.searches_text
         self._is_stopped = False  # no token but an end may follow in `_grammar`, or it has given up
         self._forced: tuple[int, ...] | None = None  # in `_grammar`; None if it has not been asked here
-        self._has_mask = False  # the next token's has been made, and whoever made it is done with this
-        self._unseen: MaskRow | None = None  # the next token's mask, which nobody has looked at
-        self._seeing = threading.Lock()
+        self._has_mask = False  # the next token's has been made
         self._tail = b"\n"  # the end of the text, as far as markers reach back
         self._is_thinking = source.reasoning is not None and source.reasoning.inside
         self._num_thoughts = 0  # tokens of reasoning
@@ -105,8 +103,6 @@ class Matcher:
 
     def accept(self, token_id: int) -> bool:
         """Go on by one token. False, and nothing changes, for one that may not come here."""
-        if self._unseen is not None:
-            self._look_at_mask()  # a device may draw by it before its maker has
         self._has_mask = False
         if self._closing and token_id != self._closing[0]:
             return False
@@ -136,80 +132,57 @@ class Matcher:
     def mask_may_take_long(self) -> bool:
         """Within a text that has a pattern, and close to a text's bound, the library must look at tokens one by one: a
         millisecond or two, not 50 us. And a lexer that does so for another row is waited for."""
-        if self.masked_by() is None:
+        if not self._asks_library:
             return False
         return self._searches or 0 < self._num_left < _SLOW_TO_MASK or self.lexer_lock.locked()
+
+    @property
+    def _asks_library(self) -> bool:
+        """For the next mask. Of what is forced, it would allow the first token and nothing else."""
+        return self._grammar is not None and not (self._closing or self._forced or self._string is not None)
+
+    @property
+    def has_mask(self) -> bool:
+        """The next token's has been made, and `forced` is known."""
+        return self._has_mask
 
     def mask(self, out: MaskRow) -> bool:
         """Write which tokens may come next, a bit each, lowest first. False: all may, and `out` is left alone.
 
+        Of a text that must come, the token that the tokenizer would write it with, and no other spelling (the library
+        sees to that): so it is the same whether it is drawn or taken as a run.
+
         out: [vocabulary.mask_words] int32, contiguous, on the host.
         """
-        is_masked = self.write_mask(out)
-        self._look_at_mask()
-        self._has_mask = True
-        return is_masked
-
-    def write_mask(self, out: MaskRow) -> bool:
-        """`mask`, but not looked at yet: `out` is to be left as it is until this `has_mask`."""
         assert out.dtype == np.int32
         assert out.size == self._vocabulary.mask_words
         assert out.flags.c_contiguous
-        grammar, is_masked = self.masked_by(), True
-        if grammar is not None:
-            with self.lexer_lock:
-                grammar.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
-        elif self._closing or self._forced:
+        is_masked = True
+        if self._closing or self._forced:
             allow_only(out, (self._closing or self._forced or ())[:1])
         elif self._string is not None:
             self._string.write_mask(out)
+        elif self._grammar is not None:
+            self._mask_by(self._grammar, out)
         elif self._outside is Outside.TEXT:
             is_masked = mask_overruns(self._compiled, self._tail, out)
         else:
             allow_only(out, self._end_token_ids)
-        if grammar is not None:
-            self.mask_came(out)
-        else:
-            self._has_mask = True
+        self._has_mask = True
         return is_masked
 
-    def masked_by(self) -> LLMatcher | None:
-        """Who computes the next mask, under `lexer_lock`, if that is the library alone. Then call `mask_came`."""
-        # Of what is forced, it would allow the first token and nothing else.
-        is_known = self._closing or self._forced or self._string is not None
-        return None if is_known else self._grammar
-
-    def mask_came(self, mask: MaskRow) -> None:
-        """The next mask is there, and it is the library's. It stays as it is until somebody has asked for `has_mask`,
-        or gone on: only then it is looked at, so that nobody waits for that who waits for the mask."""
-        self._unseen = mask
-
-    @property
-    def has_mask(self) -> bool:
-        """The next token's has been made, and whoever made it is done with this."""
-        if self._unseen is not None:
-            self._look_at_mask()
-        return self._has_mask
-
-    def _look_at_mask(self) -> None:
-        """Whoever comes first does, while others wait: behind this, nobody is at it any more."""
-        with self._seeing:
-            if self._unseen is None:
-                return
-            self._room = self._vocabulary.room_for_text(self._unseen)
-            self._num_left = self._room if self._room < self._vocabulary.most_room else 0
-            source = self._compiled.source
-            if source.has_plain_strings:
-                or_key = source.has_plain_keys
-                self._string = self._vocabulary.bounded_string(self._unseen, self._room, or_key=or_key)
-            self._look_for_end()
-            self._has_mask = True
-            self._unseen = None  # last: from now on, nobody waits here
+    def _mask_by(self, grammar: LLMatcher, out: MaskRow) -> None:
+        with self.lexer_lock:
+            grammar.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
+        self._room = self._vocabulary.room_for_text(out)
+        self._num_left = self._room if self._room < self._vocabulary.most_room else 0
+        source = self._compiled.source
+        if source.has_plain_strings:
+            self._string = self._vocabulary.bounded_string(out, self._room, or_key=source.has_plain_keys)
+        self._look_for_end()
 
     def forced(self) -> tuple[int, ...]:
         """The tokens that must come next, as the tokenizer would write them; () where there is a choice."""
-        if self._unseen is not None:
-            self._look_at_mask()
         if self._closing:
             return self._closing
         if self._grammar is None or self._is_thinking or self._string is not None or self.lets_most_through:

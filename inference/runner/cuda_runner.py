@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from inference.mask_ledger import MaskJob, MaskMaker, MasksTogether
+from inference.mask_ledger import MaskJob, MaskMaker
 from inference.paged_kv.pool import KVPool
 from inference.runner.compile_ahead import AheadCompiler
 from inference.runner.cuda_draws import Draws
@@ -122,9 +122,6 @@ class CudaRunner:
     def reset_masks(self) -> None:
         """Holders of rows are numbered anew, with a new scheduler; nothing runs."""
         self._mask_maker.reset()
-
-    def compute_masks_with(self, together: MasksTogether) -> None:
-        self._masks.together = together
 
     @property
     def shared_masks(self) -> SharedMasks:

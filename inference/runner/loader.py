@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig
 
 from inference.config import Attention, Device, EngineConfig
 from inference.errors import ModelLoadError
-from inference.mask_ledger import MaskJob, MaskMaker, MasksTogether
+from inference.mask_ledger import MaskJob, MaskMaker
 from inference.paged_kv.pool import KVLayout, KVPool
 from inference.runner.attention import TorchAttention
 from inference.runner.checkpoint import TORCH_DTYPES, definition, eos_token_ids, load_weights, read_config
@@ -54,8 +54,6 @@ class Runner(Protocol):
     def launch(self, plan: StepPlan) -> Any: ...
 
     def reset_masks(self) -> None: ...
-
-    def compute_masks_with(self, together: MasksTogether) -> None: ...
 
     @property
     def shared_masks(self) -> SharedMasks | None:

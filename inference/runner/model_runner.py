@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from inference.mask_ledger import MaskJob, MaskMaker, MasksTogether
+from inference.mask_ledger import MaskJob, MaskMaker
 from inference.paged_kv.pool import KVPool
 from inference.runner.attention import AttentionBackend
 from inference.runner.input_batch import StepInputs, prepare
@@ -71,9 +71,6 @@ class ModelRunner:
     def reset_masks(self) -> None:
         """Holders of rows are numbered anew, with a new scheduler; nothing runs."""
         self._masks.reset()
-
-    def compute_masks_with(self, together: MasksTogether) -> None:
-        """They are computed one by one here, each for the row that comes next."""
 
     shared_masks = None  # no other process writes them
 

@@ -150,7 +150,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kv-gib", type=int, default=4)
-    parser.add_argument("--num-processes", type=int, help="that follow constrained rows; 0: the engine's own does")
+    parser.add_argument("--num-processes", type=int, help="that follow constrained rows")
     parser.add_argument("--min-forced-run", type=int, default=3)
     return parser.parse_args()
 

@@ -87,8 +87,11 @@ class WithoutRuns:
     def forced(self) -> tuple[int, ...]:
         return ()
 
-    lets_most_through = mask_may_take_long = False
-    has_mask = True
+    lets_most_through = writes_text = False
+    has_mask = is_answered = True
+
+    def expect(self, token_id: int) -> None:
+        """`accept` does it all."""
 
     def mask(self, out: Any) -> bool:
         return self._inner.mask(out)

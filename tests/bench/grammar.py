@@ -1,12 +1,13 @@
-"""What constrained decoding costs the host: compile times of varied schemas, and masks a step at 16 and 32 rows.
+"""What constrained decoding costs the host: compile times of varied schemas, and masks a step at 4 to 32 rows.
 
-    python tests/bench/grammar.py [--tokenizer TOKENIZER.json ...] [--rows 16 32] [--threads 2]
+    python tests/bench/grammar.py [--tokenizer TOKENIZER.json ...] [--rows 4 8 16 32]
 
 Without --tokenizer, the default model's. Prints tables for llguidance, which we use, and for xgrammar where it can be
 imported (install it beside the environment and set PYTHONPATH), and last one JSON line. Rows stand at different places
-of the same texts, as a batch of requests does; a step is one mask for each row and one token accepted. In `one` steps
-all rows are under one grammar. A `token` is what the host does with one beside its mask: it is accepted, and then the
-matcher is asked whether it is done, in error, or forced.
+of the same texts, as a batch of requests does; a step is one mask for each row, one after another, and one token
+accepted. Beside a device's engine there are up to four processes that each do so for their share of the rows. In `one`
+steps all rows are under one grammar. A `token` is what the host does with one beside its mask: it is accepted, and then
+the matcher is asked whether it is done, in error, or forced.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ import numpy as np
 from inference.grammar.build import build_grammar
 from inference.grammar.compile import GrammarCompiler
 from inference.grammar.errors import GrammarError
-from inference.grammar.masks import MaskThreads
 from inference.grammar.policy import CallPolicy, JsonSchema
 from inference.grammar.vocabulary import Vocabulary
 from inference.models import resolve
@@ -128,7 +128,7 @@ class OurGrammars:
 
     name = "llguidance"
 
-    def __init__(self, tokenizer: Path, num_threads: int) -> None:
+    def __init__(self, tokenizer: Path) -> None:
         text = tokenizer.read_text()
         config = json.loads(text)
         highest = max([*config["model"]["vocab"].values(), *(t["id"] for t in config["added_tokens"])])
@@ -136,9 +136,8 @@ class OurGrammars:
         end = next(t["id"] for t in config["added_tokens"] if t["content"] in ("<|im_end|>", "<|endoftext|>"))
         self.setup_s, vocabulary = timed(lambda: Vocabulary.from_tokenizer_json(text, self.vocab_size, [end]))
         assert isinstance(vocabulary, Vocabulary)
-        self.compiler = GrammarCompiler(vocabulary, num_replicas=num_threads)
+        self.compiler = GrammarCompiler(vocabulary)
         self.tokenizer = vocabulary.tokenizer
-        self._threads = MaskThreads(num_threads)
 
     def compile(self, schema: dict[str, Any]) -> Any:
         source = build_grammar(DIALECTS["plain"], CallPolicy(), JsonSchema(schema), max_reasoning_tokens=0)
@@ -155,9 +154,6 @@ class OurGrammars:
     def fill(self, matcher: Any, masks: Any, row: int) -> None:
         matcher.mask(masks[row])
 
-    def fill_all(self, matchers: Sequence[Any], masks: Any) -> None:
-        self._threads.compute(list(enumerate(matchers)), masks)
-
     def accept(self, matcher: Any, token_id: int) -> bool:
         return bool(matcher.accept(token_id))
 
@@ -173,15 +169,14 @@ class XGrammars:
 
     name = "xgrammar"
 
-    def __init__(self, tokenizer: Path, num_threads: int, vocab_size: int) -> None:
+    def __init__(self, tokenizer: Path, vocab_size: int) -> None:
         import xgrammar
         from transformers import PreTrainedTokenizerFast
 
         self._xgrammar = xgrammar
         hugging = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer))
         self.setup_s, info = timed(lambda: xgrammar.TokenizerInfo.from_huggingface(hugging, vocab_size=vocab_size))
-        self._compiler = xgrammar.GrammarCompiler(info, max_threads=num_threads)
-        self._batch = xgrammar.BatchGrammarMatcher(max_threads=num_threads)
+        self._compiler = xgrammar.GrammarCompiler(info)
         self.vocab_size = vocab_size
 
     def compile(self, schema: dict[str, Any]) -> Any:
@@ -197,9 +192,6 @@ class XGrammars:
 
     def fill(self, matcher: Any, masks: Any, row: int) -> None:
         matcher.fill_next_token_bitmask(masks, row)
-
-    def fill_all(self, matchers: Sequence[Any], masks: Any) -> None:
-        self._batch.batch_fill_next_token_bitmask(list(matchers), masks)
 
     def accept(self, matcher: Any, token_id: int) -> bool:
         return bool(matcher.accept_token(token_id))
@@ -225,9 +217,7 @@ def compile_all(library: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]
     return compiled, report
 
 
-def steps(
-    library: Any, compiled: dict[str, Any], texts: dict[str, list[int]], num_rows: int, *, pooled: bool
-) -> Spread:
+def steps(library: Any, compiled: dict[str, Any], texts: dict[str, list[int]], num_rows: int) -> Spread:
     """Times of whole steps; each row begins its text anew when it ends, and rows begin at different places."""
     names = list(compiled)
     rows = [(name, library.matcher(compiled[name]), 0) for name in (names * num_rows)[:num_rows]]
@@ -240,11 +230,8 @@ def steps(
     for _ in range(400):
         matchers = [matcher for _, matcher, _ in rows]
         begun_s = time.perf_counter()
-        if pooled:
-            library.fill_all(matchers, masks)
-        else:
-            for row, matcher in enumerate(matchers):
-                library.fill(matcher, masks, row)
+        for row, matcher in enumerate(matchers):
+            library.fill(matcher, masks, row)
         times_s.append(time.perf_counter() - begun_s)
         for index, (name, matcher, at) in enumerate(rows):
             library.accept(matcher, texts[name][at])
@@ -287,9 +274,7 @@ def measure(library: Any, texts: dict[str, list[int]], num_rows: Sequence[int]) 
     usual = {name: grammar for name, grammar in compiled.items() if name not in HOSTILE}
     for rows in num_rows:
         for kind, grammars in (("step", usual), ("one", {"nested": usual["nested"]})):
-            for pooled in (False, True):
-                spread = steps(library, grammars, texts, rows, pooled=pooled)
-                found[f"{kind}_{rows}_{'pool' if pooled else 'serial'}"] = asdict(spread)
+            found[f"{kind}_{rows}"] = asdict(steps(library, grammars, texts, rows))
     for kind in (key for key in found if key.startswith(("mask", "token", "step", "one"))):
         spread = found[kind]
         shown = f"mean {spread['mean_us']:8.1f}  p50 {spread['p50_us']:8.1f}"
@@ -300,23 +285,22 @@ def measure(library: Any, texts: dict[str, list[int]], num_rows: Sequence[int]) 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--tokenizer", type=Path, nargs="*")
-    options.add_argument("--rows", type=int, nargs="*", default=[16, 32])
-    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--rows", type=int, nargs="*", default=[4, 8, 16, 32])
     given = options.parse_args()
     results = []
     for path in given.tokenizer or [resolve(None).folder / "tokenizer.json"]:
-        ours = OurGrammars(path, given.threads)
+        ours = OurGrammars(path)
         texts = {
             name: ours.tokenizer.tokenize_str(json.dumps(value, ensure_ascii=False))
             for name, (_, value) in CASES.items()
         }
         libraries: list[Any] = [ours]
         if importlib.util.find_spec("xgrammar"):
-            libraries.append(XGrammars(path, given.threads, ours.vocab_size))
+            libraries.append(XGrammars(path, ours.vocab_size))
         for library in libraries:
             found = measure(library, texts, given.rows)
             results.append({"library": library.name, "vocab_size": library.vocab_size, **found})
-    print(json.dumps({"bench": "grammar", "threads": given.threads, "results": results}))
+    print(json.dumps({"bench": "grammar", "results": results}))
 
 
 if __name__ == "__main__":

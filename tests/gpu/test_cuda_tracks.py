@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -76,19 +77,32 @@ def test_guesses_change_nothing_but_the_number_of_steps(model, sampling):
         assert stats[1].num_right_guesses > 0
 
 
-class _SlowMatcher(RandomMatcher):
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.mask_may_take_long = True
+class _SlowMasks:
+    """Each comes some milliseconds after it was asked for, and by another thread."""
 
-    def mask(self, out):
+    def __init__(self, masks):
+        self._masks, self._thread = masks, ThreadPoolExecutor(1)
+
+    @property
+    def counts(self):
+        return self._masks.counts
+
+    def reset(self):
+        self._masks.reset()
+
+    def post(self, jobs):
+        for job in jobs:
+            self._thread.submit(self._post, job)
+
+    def _post(self, job):
         time.sleep(0.004)
-        return super().mask(out)
+        self._masks.post([job])
 
 
-def test_rows_without_masks_go_on_while_others_wait_for_theirs(model):
+def test_rows_without_masks_go_on_while_others_wait_for_theirs(model, monkeypatch):
+    monkeypatch.setattr(model.runner, "_mask_maker", _SlowMasks(model.runner._masks))
     engine = local_engine(model)
-    matchers = [_SlowMatcher(i, 30, VOCAB, forced_share=0) for i in range(3)]
+    matchers = [RandomMatcher(i, 30, VOCAB, forced_share=0) for i in range(3)]
     for i, matcher in enumerate(matchers):
         engine.submit(f"held{i}", [5, 6, 7 + i], matchers=[matcher], max_tokens=60, ignore_eos=True)
     engine.submit("free", [9, 10], max_tokens=200, ignore_eos=True)

@@ -66,9 +66,6 @@ def test_sampling_draws_what_the_reference_draws(vocab_size):
 class _Only:
     """A matcher that allows these tokens, or everything."""
 
-    mask_may_take_long = False
-    has_mask = True
-
     def __init__(self, token_ids: list[int] | None) -> None:
         self.token_ids = token_ids
 
@@ -117,7 +114,6 @@ def test_a_constrained_row_samples_what_its_mask_allows_and_the_others_what_they
     allowed = {0: sorted(random.sample(range(vocab_size), 40)), 1: [vocab_size - 1]}
     rows.masks.post([MaskJob(0, 3, 8, _Only(allowed[0])), MaskJob(1, 7, 8, _Only(allowed[1]))])
     rows.masks.post([MaskJob(3, 2**31 - 1, 8, _Only(None))])
-    rows.masks.settle()
     results = rows.draw()
     assert results == [allowed[0][int(rows.logits[0, allowed[0]].argmax())], vocab_size - 1, *unmasked[2:]]
     assert rows.rows.token_ids[:, 8].tolist() == results
@@ -140,13 +136,11 @@ def test_what_lets_everything_through_up_to_a_later_place_is_good_for_earlier_on
 def test_a_row_whose_mask_has_not_come_or_is_anothers_stays_where_it_is(holder, position):
     rows = _Rows(5000, [3, 0], [0.0, 0.0], spins=2)
     rows.masks.post([MaskJob(0, holder, position, _Only([5]))])
-    rows.masks.settle()
     results = rows.draw()
     assert results == [LATE, int(rows.logits[1].argmax())]
     assert rows.rows.lengths.tolist() == [7, 8]
     assert (rows.rows.token_ids[0] == -5).all()
     rows.masks.post([MaskJob(0, 3, 8, _Only([17]))])
-    rows.masks.settle()
     if holder <= 3 and (holder, position) <= (3, 8):
         assert rows.draw() == [17, results[1]]
         assert rows.rows.lengths.tolist() == [8, 8]
@@ -184,7 +178,6 @@ def test_a_filtered_row_draws_what_its_mask_and_its_cutoff_leave():
     rows.rows.kinds.fill_(2)
     allowed = sorted(random.sample(range(5000), 300))
     rows.masks.post([MaskJob(0, 4, 8, _Only(allowed))])
-    rows.masks.settle()
     rows.draw()
     entries = torch.arange(3, dtype=torch.int32, device=DEVICE)
     results, turns = torch.full_like(entries, -7), torch.full_like(entries, DECODES_ONE)
@@ -207,43 +200,6 @@ def test_an_end_token_is_not_drawn_before_its_time():
     assert without[0] == int(rows.logits[0].argmax())
     assert without[1] != first[1]
     assert without[2] == first[2], "its time has come"
-
-
-def _until(happens) -> None:
-    for _ in range(2000):
-        if happens():
-            return
-        time.sleep(0.005)
-    raise AssertionError("it never happened")
-
-
-class _SlowOnly(_Only):
-    mask_may_take_long = True
-
-    def mask(self, out: np.ndarray) -> bool:
-        time.sleep(0.1)
-        return super().mask(out)
-
-
-def test_a_mask_that_takes_long_holds_up_nobody_and_never_overwrites_a_later_one():
-    masks = DeviceMasks(2, 64, torch.device("cpu"))
-    slow = _SlowOnly([1])
-    masks.post([MaskJob(0, 1, 5, slow)])
-    assert masks.posted.tolist() == [0, 0]
-    _until(lambda: masks.posted[0] == 1 << 32 | 5 << 1)
-    started = time.perf_counter()
-    masks.post([MaskJob(0, 1, 6, slow), MaskJob(1, 1, 3, _Only([2]))])
-    assert time.perf_counter() - started < 0.02, "the slow one was waited for"
-    _until(lambda: masks.posted[1] == 1 << 32 | 3 << 1)
-    assert masks.posted[0] == 0
-    masks.post([MaskJob(0, 1, 1 << 30, None), MaskJob(0, 2, 4, _Only([9]))])
-    _until(lambda: masks.posted[0] == 2 << 32 | 4 << 1)
-    assert masks.words[0].tolist() == [1 << 9, 0]
-    masks.post([MaskJob(0, 2, 5, slow)])
-    masks.post([MaskJob(1, 2, 7, slow)])  # the same matcher, in another row now: one mask after the other
-    masks.close()
-    assert masks.posted.tolist() == [2 << 32 | 5 << 1, 2 << 32 | 7 << 1]
-    assert masks.num_computed == 6
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter does not run beside the host")

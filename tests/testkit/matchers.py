@@ -24,7 +24,7 @@ class RandomMatcher:
         self._expected: int | None = None
         self._answers_late, self._num_asked = answers_late, 0
         self.lets_most_through = skips_masks
-        self.mask_may_take_long = self.writes_text = False
+        self.writes_text = False
 
     @property
     def is_done(self) -> bool:

@@ -56,7 +56,7 @@ def write_tokenizer(folder: Path) -> int:
 def grammar_processes(
     folder: Path, vocab_size: int, *, num_rows: int = 8, count: int = 2
 ) -> Iterator[GrammarProcesses]:
-    setup = Setup(folder, vocab_size, (SPECIAL_TOKENS["<end>"],), num_rows, num_replicas=2)
+    setup = Setup(folder, vocab_size, (SPECIAL_TOKENS["<end>"],), num_rows)
     processes = GrammarProcesses(setup, SharedMasks(num_rows, vocab_size), count)
     try:
         yield processes

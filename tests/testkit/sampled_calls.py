@@ -189,7 +189,7 @@ class OpenedMatcher:
     def forced(self) -> tuple[int, ...]:
         return tuple(self._left) or self._inner.forced()
 
-    lets_most_through = mask_may_take_long = writes_text = False
+    lets_most_through = writes_text = False
     has_mask = is_answered = True
 
     def mask(self, out: Any) -> bool:

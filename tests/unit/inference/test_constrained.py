@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from inference.step import StepBounds
 from tests.testkit.local_engine import loaded, local_engine
 from tests.testkit.matchers import RandomMatcher
 from tests.testkit.tiny_models import VOCAB, save_tiny_model
@@ -49,6 +50,32 @@ def test_forced_tokens_change_nothing_but_the_number_of_steps(model):
         assert with_runs.tokens(str(i)) == without.tokens(str(i))
     assert with_runs.engine.stats().num_forced_tokens > 10
     assert with_runs.engine.stats().num_steps < without.engine.stats().num_steps
+
+
+FULL = StepBounds(sizes=tuple(range(1, 33)), longest_run=6)
+
+
+def test_where_the_rows_fill_their_step_what_is_forced_comes_token_by_token(model):
+    room, full = _run_constrained(model), _run_constrained(model, bounds=FULL)
+    never = _run_constrained(model, min_forced_run=10**6)
+    for i in range(len(PROMPTS)):
+        assert full.tokens(str(i)) == room.tokens(str(i))
+    # What comes first is read with the prompt.
+    assert full.engine.stats().num_forced_tokens == never.engine.stats().num_forced_tokens
+    assert full.engine.stats().num_forced_tokens < room.engine.stats().num_forced_tokens
+
+
+def test_a_run_that_is_read_as_prompts_are_needs_no_room_beside_the_rows(model):
+    class Long(RandomMatcher):
+        def allowed(self, place):
+            return [5, 6] if place in (3, 7) else [9]
+
+    engine = local_engine(model, bounds=FULL)
+    engine.submit("a", PROMPTS[0], matchers=[Long(0, 25, VOCAB)], temperature=0, max_tokens=30)
+    engine.run()
+    assert [token for token in engine.tokens("a") if token != 9] == engine.tokens("a")[3:8:4]
+    assert engine.engine.stats().num_forced_tokens == 2 + 17, "three come first, three are too few, and 17 end it"
+    assert engine.engine.stats().num_steps < 15
 
 
 class _Slow(RandomMatcher):

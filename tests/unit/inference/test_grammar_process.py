@@ -59,7 +59,7 @@ class _Matcher:
             self.accepted.pop()
         return token_id != 13
 
-    def write_mask(self, out: np.ndarray) -> bool:
+    def mask(self, out: np.ndarray) -> bool:
         self.makers.append(threading.current_thread().name)
         assert self.gate.wait(20)
         out[:] = len(self.accepted)
@@ -188,7 +188,7 @@ def test_what_fails_is_said_and_the_row_goes_on_without_a_mask(
                 raise RuntimeError("no tokens today")
             return super().accept(token_id)
 
-        def write_mask(self, out: np.ndarray) -> bool:
+        def mask(self, out: np.ndarray) -> bool:
             raise RuntimeError("no masks today")
 
     process.start(Broken(_Compiled()))

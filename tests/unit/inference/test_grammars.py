@@ -10,7 +10,7 @@ import pytest
 
 from inference.grammar.matcher import Matcher
 from inference.grammars import Grammars
-from inference.mask_ledger import MaskJob, MaskMaker, MasksTogether
+from inference.mask_ledger import MaskJob, MaskMaker
 from inference.remote_matcher import RemoteMatcher
 from inference.shared_masks import SharedMasks
 from tests.testkit.grammar_kit import schema_source
@@ -21,13 +21,9 @@ class _Runner:
     def __init__(self, shared_masks: SharedMasks | None) -> None:
         self.shared_masks = shared_masks
         self.maker: MaskMaker | None = None
-        self.together: MasksTogether | None = None
 
     def leave_masks_to(self, maker: MaskMaker) -> None:
         self.maker = maker
-
-    def compute_masks_with(self, together: MasksTogether) -> None:
-        self.together = together
 
 
 class _Model:
@@ -38,29 +34,26 @@ class _Model:
         self.runner = _Runner(SharedMasks(3, vocab_size) if is_shared else None)
 
 
-@pytest.mark.parametrize(("is_shared", "num_processes"), [(True, 1), (True, 0), (False, 1)])
-def test_rows_are_followed_by_processes_where_masks_are_shared_and_there_are_some(
-    is_shared: bool, num_processes: int, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_rows_are_followed_by_processes_where_masks_are_shared(is_shared: bool, tmp_path: Path) -> None:
     model = _Model(write_tokenizer(tmp_path), is_shared=is_shared)
-    grammars = Grammars(tmp_path, cast(Any, model), num_processes=num_processes)
+    grammars = Grammars(tmp_path, cast(Any, model), num_processes=1)
     matcher = grammars.matcher(schema_source({"const": "rain"}))
     runner = model.runner
-    if is_shared and num_processes:
+    if is_shared:
         assert isinstance(matcher, RemoteMatcher)
         assert runner.maker is not None
         assert runner.shared_masks is not None
         runner.maker.post([MaskJob(0, 1, 1, matcher)])
         while not matcher.has_mask:
             pass
-        assert int(np.unpackbits(runner.shared_masks.words[0].view(np.uint8)).sum()) == 1
+        words = runner.shared_masks.words[0]
     else:
         assert isinstance(matcher, Matcher)
         assert runner.maker is None
-        assert runner.together is not None
-        words = np.zeros((3, -(-model.vocab_size // 32)), np.int32)
-        assert runner.together([(1, matcher)], words) == [True]
-        assert int(np.unpackbits(words[1].view(np.uint8)).sum()) == 1
+        words = np.zeros(-(-model.vocab_size // 32), np.int32)
+        assert matcher.mask(words)
+    assert int(np.unpackbits(words.view(np.uint8)).sum()) == 1
     assert matcher.forced() != ()
     del matcher
     grammars.close()

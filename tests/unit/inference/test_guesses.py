@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 
+import numpy as np
 import pytest
 
 from inference.engine import Engine
@@ -188,6 +189,41 @@ def test_a_constrained_turn_writes_the_same_with_guesses_in_fewer_steps(model, s
     assert stats[1].num_right_guesses > 20
     assert stats[1].num_steps < 0.8 * stats[0].num_steps
     assert (stats[1].num_redrawn_tokens > 0) == bool(odd_places)
+
+
+class _Spelled(_Few):
+    """At some places a single token must come, though another one would pass that spells the same."""
+
+    def __init__(self, *args, forced_at, **options):
+        super().__init__(*args, **options)
+        self._forced_at = forced_at
+
+    def allowed(self, place):
+        return [8, 7] if place in self._forced_at else super().allowed(place)
+
+    def forced(self):
+        return (8,) if len(self.accepted) in self._forced_at else ()
+
+    def mask(self, out):
+        super().mask(out)
+        if self.forced():
+            out.view(np.uint32)[0] = np.uint32(1 << 8)
+        return True
+
+
+def test_what_must_come_within_a_guess_is_spelled_as_it_is_without(model):
+    outputs, stats = [], []
+    for max_guess in (0, 8):
+        engine = local_engine(model, max_guess=max_guess)
+        matcher = _Spelled(80, VOCAB, forced_at=(20, 34, 35, 60))
+        likely = ((7, 90.0), (8, 60.0), (9, 60.0))
+        engine.submit("a", [5, 6, 7], matchers=[matcher], max_tokens=80, logit_bias=likely, temperature=0.0)
+        engine.run()
+        outputs.append(engine.tokens("a"))
+        stats.append(engine.engine.stats())
+    assert [place for place, token in enumerate(outputs[0]) if token == 8] == [20, 34, 35, 60]
+    assert outputs[0] == outputs[1]
+    assert stats[1].num_right_guesses > 20
 
 
 def test_a_constrained_turn_with_filters_is_not_guessed(model):

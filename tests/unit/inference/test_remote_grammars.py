@@ -87,7 +87,7 @@ def processes(folder: tuple[Path, int]) -> Iterator[GrammarProcesses]:
 
 
 def _mask(masks: RemoteMasks, processes: GrammarProcesses, matcher: RemoteMatcher, position: int) -> tuple[bool, bytes]:
-    masks.post([MaskJob(0, 7, position, matcher, True)])
+    masks.post([MaskJob(0, 7, position, matcher)])
     word = word_of(7, position, is_open=False)
     until = time.monotonic() + 20
     while int(processes.shared.posted[0]) | 1 != word | 1:

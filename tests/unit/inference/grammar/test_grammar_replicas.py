@@ -14,7 +14,6 @@ from inference.grammar import compile as compile_module
 from inference.grammar.build import build_grammar
 from inference.grammar.compile import GrammarCompiler
 from inference.grammar.compiled_source import CompiledSource
-from inference.grammar.masks import MaskThreads
 from inference.grammar.matcher import Matcher
 from inference.grammar.policy import CallPolicy, Tool
 from inference.grammar.source import GrammarSource
@@ -198,7 +197,6 @@ def test_who_waits_for_another_row_of_its_lexer_holds_up_no_third(own: GrammarCo
         lambda: waiting.mask(np.zeros(vocabulary().mask_words, dtype=np.int32)),
         waiting.forced,
         lambda: waiting.accept(tokens('"')[0]),
-        lambda: MaskThreads(1).compute([(0, waiting)], np.zeros((1, vocabulary().mask_words), dtype=np.int32)),
     ]
     for question in questions:
         with masked.lexer_lock:  # as if its mask were being computed

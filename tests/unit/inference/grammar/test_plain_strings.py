@@ -178,7 +178,7 @@ def test_from_the_first_mask_in_a_string_on_the_library_is_asked_for_none_until_
     is_asked = []
     for _ in range(9):
         assert matcher.accept(char)
-        is_asked.append(matcher.masked_by() is not None)
+        is_asked.append(matcher._asks_library)
     assert is_asked == [*[False] * 8, True], "at the bound, again"
     assert matcher.accept(quote)
     assert matcher.is_done

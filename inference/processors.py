@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-_MAX_GRAMMAR_PROCESSES = 4
+_MAX_GRAMMAR_PROCESSES = 6
 
 
 def num_processors() -> int:
@@ -15,6 +15,6 @@ def num_processors() -> int:
 
 
 def num_grammar_processes() -> int:
-    """How many processes follow constrained rows for a device's engine: one of four processors each, up to what is
-    enough."""
-    return max(1, min(_MAX_GRAMMAR_PROCESSES, num_processors() // 4))
+    """How many processes follow constrained rows for a device's engine: three of eight processors are theirs, up to
+    what is enough."""
+    return max(1, min(_MAX_GRAMMAR_PROCESSES, num_processors() * 3 // 8))

@@ -7,6 +7,7 @@ An engine's masks are written there by other processes (inference.remote_masks).
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Sequence
 
 import torch
@@ -57,15 +58,20 @@ class DeviceMasks:
 
 
 class _Pinned:
-    """Memory that a device may read, as long as this is not released."""
+    """Memory that a device may read, until it is released, or nobody has this any more."""
 
     def __init__(self, shared: SharedMasks) -> None:
-        self._at = shared.whole.ctypes.data
+        self._memory = shared  # which must not go before it is released
+        at = shared.whole.ctypes.data
         # The runtime's own calls: torch pins only memory that it has allocated.
-        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(self._at, shared.whole.nbytes, _REGISTER_FLAGS))
+        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(at, shared.whole.nbytes, _REGISTER_FLAGS))
+        self._unregister = weakref.finalize(self, _unregister, at)
+        self._unregister.atexit = False
 
     def release(self) -> None:
         """Nothing may be running that reads it. Idempotent."""
-        if self._at:
-            torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(self._at))
-        self._at = 0
+        self._unregister()
+
+
+def _unregister(at: int) -> None:
+    torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(at))

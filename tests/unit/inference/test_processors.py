@@ -9,8 +9,8 @@ import pytest
 from inference.processors import num_grammar_processes, num_processors
 
 
-@pytest.mark.parametrize(("count", "num_processes"), [(1, 1), (2, 1), (4, 1), (10, 2), (16, 4), (64, 4)])
-def test_one_of_four_processors_is_a_grammar_processs_up_to_what_is_enough(
+@pytest.mark.parametrize(("count", "num_processes"), [(1, 1), (2, 1), (4, 1), (8, 3), (10, 3), (16, 6), (64, 6)])
+def test_three_of_eight_processors_are_grammar_processes_up_to_what_is_enough(
     count: int, num_processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(count)))

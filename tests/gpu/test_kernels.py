@@ -6,7 +6,6 @@ Runs on CUDA. With TRITON_INTERPRET=1 the same tests run on the CPU, slowly, in 
 from __future__ import annotations
 
 import itertools
-import random
 from dataclasses import replace
 
 import pytest
@@ -15,8 +14,6 @@ import torch.nn.functional as F
 
 triton = pytest.importorskip("triton")
 
-from inference.paged_kv.pool import KVLayout, KVPool  # noqa: E402
-from inference.runner.kernels.attention import EXTRA_TILES, PagedAttention, choose_decode_tiling, tiles_of  # noqa: E402
 from inference.runner.kernels.elementwise import add_normed, gated  # noqa: E402
 from inference.runner.kernels.heads import HeadShape, HeadTargets, LayerAttention, store_heads  # noqa: E402
 from inference.runner.kernels.linear import RowSquares, SmallLinear, interleave  # noqa: E402
@@ -30,19 +27,9 @@ from inference.runner.kernels.rows import (  # noqa: E402
     scatter,
 )
 from inference.runner.kernels.tilings import Tiling, choose_tiling, fitting  # noqa: E402
-from tests.testkit.kernels import DEVICE, DTYPE, INTERPRETED, RUNS_KERNELS  # noqa: E402
+from tests.testkit.kernels import DEVICE, DTYPE, RUNS_KERNELS, assert_close, fresh, rotated  # noqa: E402
 
 pytestmark = RUNS_KERNELS
-
-
-def _close(got: torch.Tensor, expected: torch.Tensor, relative: float = 0.02) -> None:
-    got, expected = got.float(), expected.float()
-    assert torch.isfinite(got).all()
-    assert (got - expected).norm() <= relative * expected.norm() + 1e-5
-
-
-def _random(*shape: int, scale: float = 1.0) -> torch.Tensor:
-    return (torch.randn(*shape, device=DEVICE) * scale).to(DTYPE)
 
 
 @pytest.mark.parametrize("num_rows", [1, 3, 16, 17, 32])
@@ -55,23 +42,23 @@ def _random(*shape: int, scale: float = 1.0) -> torch.Tensor:
 )
 def test_small_linear_equals_its_reference(num_rows, kind, tiling):
     num_in, num_out = (512, 84) if kind == "residual" else (768, 96)
-    weight = _random(num_out, num_in, scale=num_in**-0.5)
+    weight = fresh(num_out, num_in, scale=num_in**-0.5)
     options = {}
     is_gated = kind in ("gated", "gelu")
     if kind == "norm_bias" or is_gated:
         options["eps"] = 1e-5
     if is_gated:
-        options["norm_weight"] = _random(num_in) + 1
+        options["norm_weight"] = fresh(num_in) + 1
     if kind.endswith("bias"):
-        options["bias"] = _random(num_out)
+        options["bias"] = fresh(num_out)
     linear = SmallLinear(weight, gated=is_gated, gelu=kind == "gelu", tiling=tiling, **options)
-    x = _random(num_rows, num_in, scale=3.0)
+    x = fresh(num_rows, num_in, scale=3.0)
     out = torch.full((num_rows + 1, linear.num_results), float("nan"), dtype=DTYPE, device=DEVICE)
     squares = RowSquares.on(torch.device(DEVICE))
     residual = None
     if kind == "residual":
         residual = out[:num_rows]
-        residual.copy_(_random(num_rows, num_out))
+        residual.copy_(fresh(num_rows, num_out))
         expected = linear.reference(x, residual)
     else:
         expected = linear.reference(x)
@@ -80,11 +67,11 @@ def test_small_linear_equals_its_reference(num_rows, kind, tiling):
         if kind == "residual":
             saved = residual.clone()
         linear(x, out[:num_rows], squares=squares if kind != "plain" else None, residual=residual)
-        _close(out[:num_rows], expected)
+        assert_close(out[:num_rows], expected)
         if kind == "residual":
             assert squares.count == linear.num_tiles
             written = out[:num_rows].float().pow(2).sum(-1)
-            _close(squares.parts[: squares.count, :num_rows].sum(0), written, relative=1e-4)
+            assert_close(squares.parts[: squares.count, :num_rows].sum(0), written, relative=1e-4)
             out[:num_rows] = saved
     assert out[num_rows:].isnan().all(), "nothing is written past the rows"
 
@@ -99,10 +86,10 @@ def test_small_linear_equals_its_reference(num_rows, kind, tiling):
 )
 def test_small_linear_gives_a_row_the_same_bits_alone_and_in_a_batch(kind, tiling):
     shape = HeadShape(2, 1, 64)
-    weight = _random(shape.qkv_width, 512)
+    weight = fresh(shape.qkv_width, 512)
     eps = None if kind == "residual" else 1e-6
     linear = SmallLinear(weight, eps=eps, gated=kind == "gated", tiling=tiling)
-    x, residual = _random(32, 512), _random(32, linear.num_results)
+    x, residual = fresh(32, 512), fresh(32, linear.num_results)
     parts = torch.rand(5, 32, device=DEVICE) * 100
     layer = _empty_layer(shape, num_blocks=2, has_norm=True)
 
@@ -135,7 +122,7 @@ def test_small_linear_gives_a_row_the_same_bits_alone_and_in_a_batch(kind, tilin
 def test_a_qkv_product_leaves_queries_rotated_and_keys_and_values_cached(rotates, has_norm, num_rows, split_k):
     shape = HeadShape(4, 2, 32)
     layer = replace(_empty_layer(shape, num_blocks=num_rows, has_norm=has_norm), rotates=rotates)
-    weight, bias, x = _random(shape.qkv_width, 192, scale=0.2), _random(shape.qkv_width), _random(num_rows, 192)
+    weight, bias, x = fresh(shape.qkv_width, 192, scale=0.2), fresh(shape.qkv_width), fresh(num_rows, 192)
     linear = SmallLinear(weight, bias=bias, eps=1e-6, tiling=Tiling(shape.head_dim, 64, split_k))
     squares = RowSquares.on(torch.device(DEVICE))
     slots = torch.randperm(num_rows * 16)[:num_rows].to(DEVICE, torch.int32)
@@ -152,9 +139,9 @@ def test_a_qkv_product_leaves_queries_rotated_and_keys_and_values_cached(rotates
         for row in range(num_rows):
             cached = [part.flatten(0, 1)[slots[row].long()] for part in (layer.keys, layer.values)]
             query, key, value = heads[row].split([shape.num_heads, shape.num_kv_heads, shape.num_kv_heads])
-            _close(out[row], _rotated(query, layer.query_norm, turned[row]).flatten())
-            _close(cached[0], _rotated(key, layer.key_norm, turned[row]))
-            _close(cached[1], value)
+            assert_close(out[row], rotated(query, layer.query_norm, turned[row]).flatten())
+            assert_close(cached[0], rotated(key, layer.key_norm, turned[row]))
+            assert_close(cached[1], value)
     assert out[num_rows].isnan().all()
     untouched = torch.ones(num_rows * 16, dtype=torch.bool, device=DEVICE)
     untouched[slots.long()] = False
@@ -166,14 +153,14 @@ def test_a_qkv_product_leaves_queries_rotated_and_keys_and_values_cached(rotates
 def test_storing_heads_that_are_told_no_positions_leaves_them_unrotated(has_norm):
     shape, num_tokens = HeadShape(3, 1, 32), 5
     layer = replace(_empty_layer(shape, num_blocks=1, has_norm=has_norm), rotates=False)
-    qkv = _random(num_tokens, shape.qkv_width)
+    qkv = fresh(num_tokens, shape.qkv_width)
     query, key, value = qkv.clone().view(num_tokens, -1, shape.head_dim).split([3, 1, 1], dim=1)
     slots = torch.tensor([7, 3, 0, 15, 8], dtype=torch.int32, device=DEVICE)
     cos_sin = torch.full((2, shape.head_dim), float("nan"), device=DEVICE)
     store_heads(shape, layer, qkv, slots, torch.zeros_like(slots), cos_sin)
     still = torch.cat([torch.ones(16, device=DEVICE), torch.zeros(16, device=DEVICE)])
-    _close(qkv.view(num_tokens, -1, shape.head_dim)[:, :3], _rotated(query, layer.query_norm, still))
-    _close(layer.keys[0, slots.long()], _rotated(key, layer.key_norm, still))
+    assert_close(qkv.view(num_tokens, -1, shape.head_dim)[:, :3], rotated(query, layer.query_norm, still))
+    assert_close(layer.keys[0, slots.long()], rotated(key, layer.key_norm, still))
     assert torch.equal(layer.values[0, slots.long()], value)
 
 
@@ -185,39 +172,29 @@ def _leave_squares(squares: RowSquares, x: torch.Tensor) -> None:
 def _empty_layer(shape: HeadShape, num_blocks: int, has_norm: bool) -> LayerAttention:
     size = (num_blocks, 16, shape.num_kv_heads, shape.head_dim)
     keys, values = (torch.full(size, float("nan"), dtype=DTYPE, device=DEVICE) for _ in range(2))
-    norms = [_random(shape.head_dim) + 1 if has_norm else None for _ in range(2)]
+    norms = [fresh(shape.head_dim) + 1 if has_norm else None for _ in range(2)]
     return LayerAttention(keys, values, shape.head_dim**-0.5, None, *norms, 1e-6)
-
-
-def _rotated(heads: torch.Tensor, norm: torch.Tensor | None, cos_sin: torch.Tensor) -> torch.Tensor:
-    """heads [..., head_dim], in pairs, normed and rotated by one position's cosines and sines, in float32."""
-    heads = heads.float()
-    if norm is not None:
-        heads = heads * torch.rsqrt(heads.pow(2).mean(-1, keepdim=True) + 1e-6) * norm.float()
-    cos, sin = cos_sin.chunk(2)
-    first, second = heads[..., 0::2], heads[..., 1::2]
-    return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
 
 
 @pytest.mark.parametrize(("num_rows", "width"), [(1, 24), (5, 1024), (3, 1500)])
 def test_gated_is_silu_or_gelu_of_the_first_times_the_second(num_rows, width):
-    pairs = _random(num_rows, 2 * width, scale=2.0)
+    pairs = fresh(num_rows, 2 * width, scale=2.0)
     gate, up = pairs.float()[:, 0::2], pairs.float()[:, 1::2]
-    _close(gated(pairs), F.silu(gate) * up)
-    _close(gated(pairs, gelu=True), F.gelu(gate, approximate="tanh") * up)
+    assert_close(gated(pairs), F.silu(gate) * up)
+    assert_close(gated(pairs, gelu=True), F.gelu(gate, approximate="tanh") * up)
 
 
 @pytest.mark.parametrize(("num_rows", "width"), [(1, 24), (5, 1024), (40, 100)])
 def test_what_is_added_normed_leaves_its_squares(num_rows, width):
-    x, weight, hidden = _random(num_rows, width, scale=5.0), _random(width) + 1, _random(num_rows, width)
+    x, weight, hidden = fresh(num_rows, width, scale=5.0), fresh(width) + 1, fresh(num_rows, width)
     expected = hidden.float() + F.rms_norm(x.float(), (width,), weight.float(), 1e-3)
     squares = RowSquares(torch.full((RowSquares.MOST_PARTS, 32), float("nan"), device=DEVICE), 7)
     given = squares if num_rows <= 32 else None
     add_normed(x, weight, 1e-3, hidden, given)
-    _close(hidden, expected, relative=0.004)
+    assert_close(hidden, expected, relative=0.004)
     if given is not None:
         assert squares.count == 1
-        _close(squares.parts[0, :num_rows], hidden.float().pow(2).sum(-1), relative=1e-4)
+        assert_close(squares.parts[0, :num_rows], hidden.float().pow(2).sum(-1), relative=1e-4)
         assert squares.parts[0, num_rows:].isnan().all()
 
 
@@ -250,181 +227,6 @@ def test_interleave_alternates_rows():
     assert interleave(gate, up)[:, 0].tolist() == [0, 100, 2, 102, 4, 104]
 
 
-class Paged:
-    """Rows of random length over scattered blocks of a poisoned pool."""
-
-    def __init__(
-        self, shape: HeadShape, lengths: list[int], window: int | None, has_norm: bool, max_len: int = 700,
-        soft_cap: float = 0.0,
-    ) -> None:  # fmt: skip
-        self.shape, self.lengths, self.block_size = shape, lengths, 16
-        rng = random.Random(len(lengths))
-        blocks = [-(-(length + 1) // 16) for length in lengths]
-        order = rng.sample(range(sum(blocks) + 3), sum(blocks))
-        self.table = torch.zeros(len(lengths), max_len // 16 + 2, dtype=torch.int32, device=DEVICE)
-        for row, count in enumerate(blocks):
-            self.table[row, :count] = torch.tensor([order.pop() for _ in range(count)])
-        layout = KVLayout(1, shape.num_kv_heads, shape.head_dim, 16, DTYPE)
-        pool = KVPool(layout, sum(blocks) + 3, torch.device(DEVICE))
-        half = shape.head_dim // 2
-        angles = torch.arange(max_len, device=DEVICE)[:, None] * 10000.0 ** -(torch.arange(half, device=DEVICE) / half)
-        self.cos_sin = torch.cat([angles.cos(), angles.sin()], dim=1).float()
-        norms = [_random(shape.head_dim) + 1 if has_norm else None for _ in range(2)]
-        self.layer = LayerAttention(pool.keys[0], pool.values[0], shape.head_dim**-0.5, window, *norms, 1e-6, soft_cap)
-        self.paged = PagedAttention(shape, self.table, 16, max_model_len=max_len, max_batch=max(8, len(lengths)))
-        self.keys = [_random(length, shape.num_kv_heads, shape.head_dim) for length in lengths]
-        self.values = [_random(length, shape.num_kv_heads, shape.head_dim) for length in lengths]
-        for row, length in enumerate(lengths):
-            for position in range(length):
-                block = self.table[row, position // 16]
-                pool.keys[0][block, position % 16] = self.keys[row][position]
-                pool.values[0][block, position % 16] = self.values[row][position]
-
-    def rotated(self, heads: torch.Tensor, norm: torch.Tensor | None, position: int) -> torch.Tensor:
-        return _rotated(heads, norm, self.cos_sin[position])
-
-    def slots(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        return (self.table[rows.long(), positions.long() // 16] * 16 + positions % 16).to(torch.int32)
-
-    def expected(self, row: int, qkv: torch.Tensor, start: int) -> torch.Tensor:
-        """Attention of the row's packed new tokens [n, width], written out in float32."""
-        shape = self.shape
-        heads = qkv.view(len(qkv), -1, shape.head_dim)
-        at = torch.arange(start, start + len(qkv), device=DEVICE)
-        query = torch.stack(
-            [self.rotated(h[: shape.num_heads], self.layer.query_norm, int(p)) for h, p in zip(heads, at, strict=True)]
-        )
-        new_keys = torch.stack([
-            self.rotated(h[shape.num_heads : -shape.num_kv_heads], self.layer.key_norm, int(p))
-            for h, p in zip(heads, at, strict=True)
-        ])  # fmt: skip
-        keys = torch.cat([self.keys[row][:start].float(), new_keys.to(DTYPE).float()])
-        values = torch.cat([self.values[row][:start], heads[:, -shape.num_kv_heads :]]).float()
-        group = shape.num_heads // shape.num_kv_heads
-        keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
-        scores = torch.einsum("qhd,khd->hqk", query, keys) * shape.head_dim**-0.5
-        if self.layer.soft_cap:
-            scores = self.layer.soft_cap * torch.tanh(scores / self.layer.soft_cap)
-        seen = torch.arange(len(keys), device=DEVICE)
-        visible = seen <= at[:, None]
-        if self.layer.window is not None:
-            visible &= seen > at[:, None] - self.layer.window
-        weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
-        return torch.einsum("hqk,khd->qhd", weights, values).flatten(1)
-
-    def cached(self, row: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
-        block = self.table[row, position // 16]
-        return self.layer.keys[block, position % 16], self.layer.values[block, position % 16]
-
-
-SHAPES = [HeadShape(4, 2, 64), HeadShape(6, 2, 32), HeadShape(3, 3, 128)]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("window", "has_norm", "soft_cap"), [(None, True, 0.0), (37, False, 2.0)])
-def test_decode_attention_equals_its_reference(shape, window, has_norm, soft_cap):
-    lengths = [0, 1, 15, 16, 127, 128, 300] if not INTERPRETED else [0, 17, 130]
-    paged = Paged(shape, lengths, window, has_norm, soft_cap=soft_cap)
-    batch = list(range(len(lengths)))
-    random.Random(3).shuffle(batch)
-    qkv = _random(len(batch), shape.qkv_width)
-    row_ids = torch.tensor(batch, dtype=torch.int32, device=DEVICE)
-    positions = torch.tensor([lengths[row] for row in batch], dtype=torch.int32, device=DEVICE)
-    out = torch.full((len(batch), shape.num_heads * shape.head_dim), float("nan"), dtype=DTYPE, device=DEVICE)
-    original = qkv.clone()
-    store_heads(shape, paged.layer, qkv, paged.slots(row_ids, positions), positions, paged.cos_sin)
-    for _ in range(2):
-        paged.paged.decode(paged.layer, qkv, positions, paged.table[row_ids.long()], out)
-        for index, row in enumerate(batch):
-            _close(out[index], paged.expected(row, original[index : index + 1], lengths[row])[0])
-            key, value = paged.cached(row, lengths[row])
-            heads = original[index].view(-1, shape.head_dim)
-            _close(key, paged.rotated(heads[shape.num_heads : -shape.num_kv_heads], paged.layer.key_norm, lengths[row]))
-            assert torch.equal(value, heads[-shape.num_kv_heads :])
-
-
-def test_decode_attention_gives_a_row_the_same_bits_alone_and_in_a_batch():
-    shape = HeadShape(4, 2, 64)
-    lengths = [300, 0, 17, 64, 650, 129] if not INTERPRETED else [200, 3]
-    paged = Paged(shape, lengths, None, has_norm=False)
-    query = _random(len(lengths), shape.query_width)
-    positions = torch.tensor([max(length - 1, 0) for length in lengths], dtype=torch.int32, device=DEVICE)
-
-    def run(rows: list[int]) -> torch.Tensor:
-        out = torch.empty(len(rows), shape.query_width, dtype=DTYPE, device=DEVICE)
-        paged.paged.decode(paged.layer, query[rows], positions[rows], paged.table[rows], out)
-        return out
-
-    together = run(list(range(len(lengths))))
-    for row, length in enumerate(lengths):
-        if length:  # a row without tokens reads what the pool is poisoned with
-            assert torch.equal(run([row])[0], together[row])
-
-
-@pytest.mark.parametrize("window", [None, 300 if not INTERPRETED else 100])
-def test_decode_attention_by_chunks_gives_the_bits_that_it_gives_by_splits(window):
-    shape = HeadShape(4, 2, 64)
-    lengths = [650, 17, 64, 512, 513] if not INTERPRETED else [150, 3]
-    tile = 64 if not INTERPRETED else 16  # more splits than one chunk has
-    paged = Paged(shape, lengths, window, has_norm=False)
-    query = _random(len(lengths), shape.query_width)
-    positions = torch.tensor([length - 1 for length in lengths], dtype=torch.int32, device=DEVICE)
-
-    def run(chunk_programs: int) -> torch.Tensor:
-        tiling = replace(choose_decode_tiling(64, 2), tile_kv=tile, chunk_programs=chunk_programs)
-        attention = PagedAttention(shape, paged.table, 16, max_model_len=700, max_batch=len(lengths), tiling=tiling)
-        out = torch.full((len(lengths), shape.query_width), float("nan"), dtype=DTYPE, device=DEVICE)
-        attention.decode(paged.layer, query, positions, paged.table, out)
-        return out
-
-    by_splits = run(1 << 20)
-    assert torch.isfinite(by_splits.float()).all()
-    assert torch.equal(run(1), by_splits)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("window", "has_norm", "soft_cap"), [(None, True, 0.0), (21, False, 0.0), (None, False, 2.0)])
-def test_prefill_attention_equals_its_reference(shape, window, has_norm, soft_cap):
-    starts, counts = ([0, 5, 40, 200, 500], [70, 1, 64, 131, 150]) if not INTERPRETED else ([0, 30, 500], [20, 1, 70])
-    lengths = [start + count for start, count in zip(starts, counts, strict=True)]
-    paged = Paged(shape, lengths, window, has_norm, soft_cap=soft_cap)
-    spans = [(row, starts[row], counts[row]) for row in range(len(starts))]
-    qkv = _random(sum(counts), shape.qkv_width)
-    original = qkv.clone()
-    positions = torch.cat([torch.arange(start, start + count) for _, start, count in spans]).to(DEVICE, torch.int32)
-    rows = torch.cat([torch.full((count,), row) for row, _, count in spans]).to(DEVICE)
-    slots = paged.slots(rows, positions)
-    tiles = torch.tensor([*tiles_of(spans, paged.paged.part_keys), [0] * 8], dtype=torch.int32, device=DEVICE)
-    assert (tiles[:, 7] & 0xFFFF).max() > 1, "some keys are cut among programs"
-    out = torch.full((sum(counts), shape.num_heads * shape.head_dim), float("nan"), dtype=DTYPE, device=DEVICE)
-    store_heads(shape, paged.layer, qkv, slots, positions, paged.cos_sin)
-    for _ in range(2):  # the second run finds the counters as the first one left them
-        paged.paged.prefill(paged.layer, qkv, tiles, out)
-        first = 0
-        for row, start, count in spans:
-            _close(out[first : first + count], paged.expected(row, original[first : first + count], start))
-            first += count
-
-
-def test_tiles_cover_each_query_and_key_once_and_stay_within_their_room():
-    spans = [(3, 0, 70), (1, 1300, 64), (2, 900, 300), (0, 5000, 1), (4, 7000, 200), (5, 7000, 256), (6, 4000, 3)]
-    tiles = tiles_of(spans, part_keys=256)
-    at = 0
-    for row, start, count in spans:
-        mine = [tile for tile in tiles if tile[0] == row]
-        for offset in range(0, count, 64):
-            parts = [tile for tile in mine if tile[1] == at + offset]
-            assert [tile[2:4] for tile in parts] == [(start + offset, min(64, count - offset))] * len(parts)
-            assert [tile[4] for tile in parts] == [0, *[tile[5] for tile in parts[:-1]]]
-            assert parts[-1][5] == start + offset + parts[-1][3]
-            assert [tile[7] for tile in parts] == [index << 16 | len(parts) for index in range(len(parts))]
-        at += count
-    assert len(tiles) <= sum(count // 64 + 1 for _, _, count in spans) + EXTRA_TILES
-    used = [tile[6] + index for tile in tiles if tile[7] & 0xFFFF > 1 for index in [tile[7] >> 16]]
-    assert sorted(used) == list(range(len(used)))
-    assert len(used) <= 2 * EXTRA_TILES
-
-
 def test_scatter_writes_each_run_where_it_belongs_and_nothing_else():
     arena = torch.arange(5000, dtype=torch.int32, device=DEVICE)
     expected = arena.clone()
@@ -441,7 +243,7 @@ def test_scatter_writes_each_run_where_it_belongs_and_nothing_else():
 
 @pytest.mark.parametrize("multiplier", [1.0, 12.0, 0.3])
 def test_gather_takes_the_newest_token_of_each_row(multiplier):
-    embedding, cos_sin = _random(50, 72), torch.rand(40, 48, device=DEVICE)
+    embedding, cos_sin = fresh(50, 72), torch.rand(40, 48, device=DEVICE)
     token_ids = torch.randint(0, 50, (6, 40), dtype=torch.int32, device=DEVICE)
     lengths = torch.tensor([3, 0, 39, 7, 1, 2], dtype=torch.int32, device=DEVICE)
     block_table = torch.randint(0, 90, (6, 10), dtype=torch.int32, device=DEVICE)
@@ -463,4 +265,4 @@ def test_gather_takes_the_newest_token_of_each_row(multiplier):
         assert torch.equal(inputs.tables[index, :used], block_table[row, :used])
         assert (inputs.tables[index, used:] == -1).all()
     assert (inputs.tables[5] == -1).all()
-    _close(inputs.squares.parts[0, :5], inputs.hidden[:5].float().pow(2).sum(-1), relative=1e-4)
+    assert_close(inputs.squares.parts[0, :5], inputs.hidden[:5].float().pow(2).sum(-1), relative=1e-4)

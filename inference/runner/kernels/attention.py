@@ -18,7 +18,8 @@ from inference.runner.kernels.prefill_attention import prefill_kernel
 from inference.runner.kernels.rows import LONGEST_RUN
 
 _LOG2E = 1.4426950408889634
-_MOST_SPLITS = 256
+# Splits of a row that sees much: what gives each program of one row one, within these.
+_LEAST_SPLITS, _MOST_SPLITS = 48, 256
 _CHUNK = 8
 _NO_WINDOW = 1 << 30
 TILE_QUERIES = 64
@@ -31,7 +32,7 @@ _STAGE_BYTES = 150 << 10
 
 @dataclass(frozen=True, slots=True)
 class DecodeTiling:
-    """A split is a tile of tile_kv tokens, or more where contexts are long; see tests/bench/tune_attention.py.
+    """A split is a tile of tile_kv tokens, or more where a row sees many; see tests/bench/tune_attention.py.
 
     programs_per_sm: how many programs a multiprocessor is given at least, while there are splits enough. From
     chunk_programs rows and KV heads on, a program does whole chunks of splits, with chunk_stages.
@@ -58,22 +59,25 @@ class PagedAttention:
     """Launches the kernels; holds what all layers share. One stream only: layers take turns with the scratch.
 
     block_table: [max_rows, max_blocks] int32; max_model_len and max_batch bound what decode is asked; element_size:
-    bytes of a cached value; prefills: what computes prefills in our kernel's place, where it takes the layer.
+    bytes of a cached value; prefills: what computes prefills in our kernel's place, where it takes the layer;
+    most_splits: by default as many as keep a device busy with one row.
     """
 
     def __init__(
         self, shape: HeadShape, block_table: torch.Tensor, block_size: int, *, max_model_len: int, max_batch: int,
         element_size: int = 2, tiling: DecodeTiling | None = None, prefill_tiling: PrefillTiling | None = None,
-        prefills: ChunkAttention | None = None,
+        prefills: ChunkAttention | None = None, most_splits: int | None = None,
     ) -> None:  # fmt: skip
         self._prefills = prefills
         self._prefill_tiling = prefill_tiling or choose_prefill_tiling(shape.head_dim, element_size)
         self._tiling = tiling or choose_decode_tiling(shape.head_dim, element_size)
         self._shape, self._block_table, self._block_size = shape, block_table, block_size
-        self._tiles = triton.next_power_of_2(triton.cdiv(max_model_len, _MOST_SPLITS * self._tiling.tile_kv))
-        self._max_splits = triton.cdiv(max_model_len, self._tiles * self._tiling.tile_kv)
         self._group = shape.num_heads // shape.num_kv_heads
         num_pairs, device = max_batch * shape.num_kv_heads, block_table.device
+        self._num_sms = torch.cuda.get_device_properties(device).multi_processor_count if block_table.is_cuda else 1
+        of_one_row = self._tiling.programs_per_sm * self._num_sms // shape.num_kv_heads
+        self._most_splits = most_splits or min(max(of_one_row, _LEAST_SPLITS), _MOST_SPLITS)
+        self._max_splits = min(self._most_splits + 1, triton.cdiv(max_model_len, self._tiling.tile_kv))
         num_parts = num_pairs * self._max_splits * self._group
         self._parts = torch.empty(num_parts * shape.head_dim, dtype=torch.float32, device=device)
         self._part_stats = torch.empty(num_parts * 2, dtype=torch.float32, device=device)
@@ -85,7 +89,6 @@ class PagedAttention:
         )
         self._tile_stats = torch.empty(num_tile_parts * 2 * TILE_QUERIES, dtype=torch.float32, device=device)
         self._tile_arrivals = torch.zeros(num_tile_parts, dtype=torch.int32, device=device)
-        self._num_sms = torch.cuda.get_device_properties(device).multi_processor_count if block_table.is_cuda else 1
 
     @property
     def name(self) -> str:
@@ -115,10 +118,11 @@ class PagedAttention:
             self._part_stats, self._arrivals, layer.scale * _LOG2E, layer.window or _NO_WINDOW,
             NUM_HEADS=shape.num_heads, NUM_KV_HEADS=shape.num_kv_heads, DIM=shape.head_dim,
             BLOCK_SIZE=self._block_size, GROUP=self._group, GROUP_POW2=group, TILE_Q=max(16, group),
-            TILE_KV=tiling.tile_kv, TILES=self._tiles, MAX_SPLITS=self._max_splits, CHUNK=_CHUNK, BY_CHUNK=by_chunk,
-            SOFT_CAP=layer.soft_cap * _LOG2E, STAGES=tiling.chunk_stages if by_chunk else tiling.num_stages,
-            UNROLL=max(2, 16 // group), STARTS_EARLY=overlap.starts_early, LETS_NEXT_START=overlap.lets_next_start,
-            MOST_NEW=LONGEST_RUN, launch_pdl=overlap.starts_early, num_warps=tiling.num_warps,
+            TILE_KV=tiling.tile_kv, MOST_SPLITS=self._most_splits, MAX_SPLITS=self._max_splits, CHUNK=_CHUNK,
+            BY_CHUNK=by_chunk, SOFT_CAP=layer.soft_cap * _LOG2E,
+            STAGES=tiling.chunk_stages if by_chunk else tiling.num_stages, UNROLL=max(2, 16 // group),
+            STARTS_EARLY=overlap.starts_early, LETS_NEXT_START=overlap.lets_next_start, MOST_NEW=LONGEST_RUN,
+            launch_pdl=overlap.starts_early, num_warps=tiling.num_warps,
         )  # fmt: skip
 
     def attend_packed(

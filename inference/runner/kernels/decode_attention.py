@@ -1,9 +1,10 @@
 """Decode attention: one new token a row over its paged keys, split among programs (flash-decoding, Dao et al. 2023).
 
-A row's keys are cut at fixed multiples of a split's size, and CHUNK splits are a chunk. Splits are added up in order
-within their chunk, then the chunks: one program does a chunk by itself where rows and heads are enough to keep the
-memory busy; else programs take splits in turns, and the last to arrive adds up what they left. The order depends on the
-row alone, so a row's result is the same bits in any batch. Queries of one KV head are packed into one tile (GQA).
+A row's keys are cut at multiples of a split's size, which grows with what the row sees, and CHUNK splits are a chunk.
+Splits are added up in order within their chunk, then the chunks: one program does a chunk by itself where rows and
+heads are enough to keep the memory busy; else programs take splits in turns, and the last to arrive adds up what they
+left. Size and order depend on the row alone, so a row's result is the same bits in any batch. Queries of one KV head
+are packed into one tile (GQA).
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ def capped(scores, SOFT_CAP: tl.constexpr):
 def decode_kernel(
     query, query_stride, keys, values, out, positions, tables, table_stride, parts, part_stats, arrivals, scale_log2,
     window, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    GROUP: tl.constexpr, GROUP_POW2: tl.constexpr, TILE_Q: tl.constexpr, TILE_KV: tl.constexpr, TILES: tl.constexpr,
-    MAX_SPLITS: tl.constexpr, CHUNK: tl.constexpr, BY_CHUNK: tl.constexpr, SOFT_CAP: tl.constexpr,
-    STAGES: tl.constexpr, UNROLL: tl.constexpr, STARTS_EARLY: tl.constexpr, LETS_NEXT_START: tl.constexpr,
-    MOST_NEW: tl.constexpr,
+    GROUP: tl.constexpr, GROUP_POW2: tl.constexpr, TILE_Q: tl.constexpr, TILE_KV: tl.constexpr,
+    MOST_SPLITS: tl.constexpr, MAX_SPLITS: tl.constexpr, CHUNK: tl.constexpr, BY_CHUNK: tl.constexpr,
+    SOFT_CAP: tl.constexpr, STAGES: tl.constexpr, UNROLL: tl.constexpr, STARTS_EARLY: tl.constexpr,
+    LETS_NEXT_START: tl.constexpr, MOST_NEW: tl.constexpr,
 ):  # fmt: skip
-    """BY_CHUNK: a program does whole chunks. STARTS_EARLY: see kernels.overlap; the kernel before leaves the queries,
-    and at most MOST_NEW of a row's keys and values, the newest ones."""
+    """A row that sees much has MOST_SPLITS splits, and one more where its window begins within one; MAX_SPLITS: parts
+    that there is room for. BY_CHUNK: a program does whole chunks. STARTS_EARLY: see kernels.overlap; the kernel before
+    leaves the queries, and at most MOST_NEW of a row's keys and values, the newest ones."""
     if LETS_NEXT_START:
         gdc_launch_dependents()
     kv_head = tl.program_id(0)
@@ -40,9 +42,11 @@ def decode_kernel(
     program = tl.program_id(2)
     num_keys = tl.load(positions + index) + 1
     first_key = tl.maximum(num_keys - window, 0)
-    SPLIT: tl.constexpr = TILES * TILE_KV
-    first_split = first_key // SPLIT
-    num_splits = (num_keys - 1) // SPLIT + 1 - first_split
+    # A row that sees more has larger splits, not more of them: adding them up takes one program's time.
+    tiles = (num_keys - first_key + MOST_SPLITS * TILE_KV - 1) // (MOST_SPLITS * TILE_KV)
+    split_keys = tiles * TILE_KV
+    first_split = first_key // split_keys
+    num_splits = (num_keys - 1) // split_keys + 1 - first_split
     # A part is what a program leaves at once.
     SPLITS_A_PART: tl.constexpr = CHUNK if BY_CHUNK else 1
     num_parts = (num_splits + SPLITS_A_PART - 1) // SPLITS_A_PART
@@ -63,7 +67,7 @@ def decode_kernel(
         if STARTS_EARLY:
             q = tl.zeros([TILE_Q, DIM], query.dtype.element_ty)
             # Other entries of the pass may be the row's tokens just before.
-            first_new = tl.maximum(num_keys - MOST_NEW, first_key) // SPLIT - first_split
+            first_new = tl.maximum(num_keys - MOST_NEW, first_key) // split_keys - first_split
             if own_last >= first_new // SPLITS_A_PART:
                 gdc_wait()  # what it reads first may be what is still being written
         else:
@@ -73,11 +77,12 @@ def decode_kernel(
         total = tl.zeros([TILE_Q], tl.float32)
         acc = tl.zeros([TILE_Q, DIM], tl.float32)
         part_peak, part_total, part_acc = peak, total, acc
-        for turn in tl.range(0, own_splits * TILES, num_stages=STAGES):
-            step = turn // TILES
+        for turn in tl.range(0, own_splits * tiles, num_stages=STAGES):
+            step = turn // tiles
+            tile = turn - step * tiles
             part = program + step // SPLITS_A_PART * num_active
             split = part * SPLITS_A_PART + step % SPLITS_A_PART
-            at = (first_split + split) * SPLIT + turn % TILES * TILE_KV + tl.arange(0, TILE_KV)
+            at = (first_split + split) * split_keys + tile * TILE_KV + tl.arange(0, TILE_KV)
             seen = (at < num_keys) & (at >= first_key)
             blocks = tl.load(table + at // BLOCK_SIZE, mask=seen, other=0).to(tl.int64)
             slots = ((blocks * BLOCK_SIZE + at % BLOCK_SIZE) * NUM_KV_HEADS + kv_head) * DIM
@@ -94,7 +99,7 @@ def decode_kernel(
             total = total * shrink + tl.sum(weights, axis=1)
             acc = acc * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
             peak = new_peak
-            if turn % TILES == TILES - 1:
+            if tile == tiles - 1:
                 ends_part = True
                 if BY_CHUNK:
                     part_peak, part_total, part_acc = _added(part_peak, part_total, part_acc, peak, total, acc)

@@ -28,6 +28,7 @@ class RandomMatcher:
 
     @property
     def is_done(self) -> bool:
+        assert self._expected is None, "whoever asks waits for the answer of the last token"
         return len(self.accepted) >= self._length
 
     @property

@@ -142,8 +142,8 @@ class Sequence:
         if self.matcher is not None and not (self.skipped_mask or self.matcher.has_mask):
             return ()
         guess = self.lookup.guess(min(most, self.max_total_tokens - len(self.token_ids) - 1))
-        # A run that is too short to be taken must be spelled so, too: its mask sees to that, and a guess has none. Who has
-        # a token on its way does not begin one yet, and its matcher may still be asked about that token.
+        # A run that is too short to be taken must be spelled so, too: its mask sees to that, and a guess has none.
+        # With a token on its way it begins no guess yet, and its matcher may have to answer for that token first.
         return () if guess and not self.num_in_flight and self._forced() else guess
 
     def take_verified(self, token_ids: AbstractSequence[int]) -> AbstractSequence[int]:

@@ -63,8 +63,8 @@ class PackedShape:
         """Of the whole buffer, in int32s."""
         return sum(map(_aligned, self._lengths))
 
-    def pack(self, rows: Sequence[ScheduledRow], spare_row: int, part_keys: int) -> np.ndarray:
-        """The buffer's contents; what the rows do not need is the spare row's. part_keys: see tiles_of."""
+    def pack(self, rows: Sequence[ScheduledRow], spare_row: int) -> np.ndarray:
+        """The buffer's contents; what the rows do not need is the spare row's."""
         buffer = np.zeros(self.size, np.int32)
         token_rows, positions, tiles, sample_at, sample_rows, sample_positions, *chunks = (
             buffer[start : start + length] for start, length in self.sections()
@@ -79,7 +79,7 @@ class PackedShape:
         ends = counts.cumsum()
         token_rows[: ends[-1]] = np.repeat([row.row for row in rows], counts)
         positions[: ends[-1]] = np.concatenate([np.arange(row.start, row.start + row.num_tokens) for row in rows])
-        used = np.array(tiles_of([(row.row, row.start, row.num_tokens) for row in rows], part_keys)).ravel()
+        used = np.array(tiles_of([(row.row, row.start, row.num_tokens) for row in rows])).ravel()
         tiles[: len(used)] = used
         sampled = [index for index, row in enumerate(rows) if row.samples]
         sample_at[: len(sampled)] = ends[sampled] - 1

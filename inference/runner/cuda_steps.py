@@ -215,7 +215,7 @@ class PrefillSteps:
         return inputs
 
     def _load(self, inputs: PackedInputs, chunks: Sequence[ScheduledRow]) -> None:
-        inputs.load(inputs.shape.pack(chunks, self._rows.spare_row, self._paged.part_keys))
+        inputs.load(inputs.shape.pack(chunks, self._rows.spare_row))
 
     def _compute(self, inputs: PackedInputs) -> torch.Tensor:
         rows, block_size = self._rows, self._block_size

@@ -77,7 +77,7 @@ def _time(case: _Case, prefills: ChunkAttention | None) -> float:
     shape = PackedShape(case.room, MAX_ROWS, lists_chunks=True)
     rows = [ScheduledRow(row, case.context, count, True) for row, count in enumerate(case.counts)]
     inputs = PackedInputs.on(device, shape)
-    inputs.load(shape.pack(rows, spare_row=0, part_keys=paged.part_keys))
+    inputs.load(shape.pack(rows, spare_row=0))
     assert inputs.chunks is not None
     chunks = Chunks(inputs.chunks.ends, inputs.chunks.num_keys, case.table[inputs.chunks.rows])
     qkv = torch.randn(case.room, heads.qkv_width, device=device, dtype=torch.bfloat16)

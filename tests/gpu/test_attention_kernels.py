@@ -181,7 +181,7 @@ def test_prefill_attention_equals_its_reference(shape, window, has_norm, soft_ca
     positions = torch.cat([torch.arange(start, start + count) for _, start, count in spans]).to(DEVICE, torch.int32)
     rows = torch.cat([torch.full((count,), row) for row, _, count in spans]).to(DEVICE)
     slots = paged.slots(rows, positions)
-    tiles = torch.tensor([*tiles_of(spans, paged.paged.part_keys), [0] * 8], dtype=torch.int32, device=DEVICE)
+    tiles = torch.tensor([*tiles_of(spans), [0] * 8], dtype=torch.int32, device=DEVICE)
     assert (tiles[:, 7] & 0xFFFF).max() > 1, "some keys are cut among programs"
     out = torch.full((sum(counts), shape.num_heads * shape.head_dim), float("nan"), dtype=DTYPE, device=DEVICE)
     store_heads(shape, paged.layer, qkv, slots, positions, paged.cos_sin)
@@ -195,7 +195,7 @@ def test_prefill_attention_equals_its_reference(shape, window, has_norm, soft_ca
 
 def test_tiles_cover_each_query_and_key_once_and_stay_within_their_room():
     spans = [(3, 0, 70), (1, 1300, 64), (2, 900, 300), (0, 5000, 1), (4, 7000, 200), (5, 7000, 256), (6, 4000, 3)]
-    tiles = tiles_of(spans, part_keys=256)
+    tiles = tiles_of(spans, least_part_keys=256)
     at = 0
     for row, start, count in spans:
         mine = [tile for tile in tiles if tile[0] == row]
@@ -210,3 +210,12 @@ def test_tiles_cover_each_query_and_key_once_and_stay_within_their_room():
     used = [tile[6] + index for tile in tiles if tile[7] & 0xFFFF > 1 for index in [tile[7] >> 16]]
     assert sorted(used) == list(range(len(used)))
     assert len(used) <= 2 * EXTRA_TILES
+
+
+def test_far_into_a_long_prompt_parts_are_larger_and_not_more():
+    expected = ((511, 1, 512), (512, 2, 512), (16_383, 32, 512), (16_384, 17, 1024), (120_000, 30, 4096))
+    for position, count, size in expected:
+        tiles = tiles_of([(0, position, 1)])
+        assert len(tiles) == count
+        assert all(tile[5] - tile[4] == size for tile in tiles[:-1])
+        assert tiles[-1][5] == position + 1

@@ -95,8 +95,8 @@ def _rows(spans) -> list[ScheduledRow]:
     return [ScheduledRow(row, start, count, samples=True) for row, start, count in spans]
 
 
-def _load(inputs: PackedInputs, spans, part_keys: int) -> PackedInputs:
-    inputs.buffer.copy_(torch.from_numpy(inputs.shape.pack(_rows(spans), SPARE_ROW, part_keys)))
+def _load(inputs: PackedInputs, spans) -> PackedInputs:
+    inputs.buffer.copy_(torch.from_numpy(inputs.shape.pack(_rows(spans), SPARE_ROW)))
     return inputs
 
 
@@ -119,7 +119,7 @@ def test_what_another_computes_of_packed_chunks_is_what_our_kernel_does(shape, w
     num_tokens = _num_tokens(SPANS)
     room = PackedShape(num_tokens + 70, 7) if has_room else PackedShape.of(_rows(SPANS))
     room = replace(room, lists_chunks=with_flash.wants_chunks)
-    inputs = _load(PackedInputs.on(DEVICE, room), SPANS, ours.part_keys)
+    inputs = _load(PackedInputs.on(DEVICE, room), SPANS)
     qkv = world.qkv(room.num_tokens)
     got = with_flash.attend_packed(world.layer, qkv, inputs.tiles, world.chunks(inputs))
     expected = ours.attend_packed(world.layer, qkv, inputs.tiles, None)
@@ -136,7 +136,7 @@ def test_a_kind_of_layer_that_another_gets_wrong_is_our_kernels():
     world = World(SHAPES[0], window=37)
     paged = world.paged(FlashPrefill(without_windows, world.shape, world.layout, DEVICE))
     room = PackedShape.of(_rows(SPANS), lists_chunks=paged.wants_chunks)
-    inputs = _load(PackedInputs.on(DEVICE, room), SPANS, paged.part_keys)
+    inputs = _load(PackedInputs.on(DEVICE, room), SPANS)
     qkv = world.qkv(room.num_tokens)
     got = paged.attend_packed(world.layer, qkv, inputs.tiles, world.chunks(inputs))
     assert paged.name == "triton"
@@ -146,7 +146,7 @@ def test_a_kind_of_layer_that_another_gets_wrong_is_our_kernels():
 def test_chunks_are_listed_behind_all_else_and_only_where_they_are_wanted():
     rows = [ScheduledRow(3, 100, 5, samples=True), ScheduledRow(1, 0, 40, samples=False)]
     plain, listing = PackedShape(64, 4, 2), PackedShape(64, 4, 2, lists_chunks=True)
-    without, buffer = (shape.pack(rows, 9, part_keys=512) for shape in (plain, listing))
+    without, buffer = (shape.pack(rows, 9) for shape in (plain, listing))
     assert np.array_equal(buffer[: len(without)], without)
     assert len(without) == plain.size == PackedInputs.on(DEVICE, plain).buffer.numel()
     assert len(buffer) == listing.size == PackedInputs.on(DEVICE, listing).buffer.numel()
@@ -159,7 +159,7 @@ def test_chunks_are_listed_behind_all_else_and_only_where_they_are_wanted():
 
 
 def test_a_pass_of_no_chunks_lists_empty_ones():
-    buffer = PackedShape(64, 3, lists_chunks=True).pack((), 9, part_keys=512)
+    buffer = PackedShape(64, 3, lists_chunks=True).pack((), 9)
     sections = PackedShape(64, 3, lists_chunks=True).sections()[6:]
     assert [buffer[start : start + length].tolist() for start, length in sections] == [[9] * 3, [0] * 4, [0] * 3]
 
@@ -196,7 +196,7 @@ def test_flash_attention_equals_its_reference(shape, window, soft_cap, dtype):
     world = World(shape, window, soft_cap, _flash(), dtype)
     assert world.flash.takes(world.layer)
     for spans, room in ((SPANS, 512), (OTHER_SPANS, 128)):
-        inputs = _load(PackedInputs.on(DEVICE, PackedShape(room, 32, lists_chunks=True)), spans, part_keys=512)
+        inputs = _load(PackedInputs.on(DEVICE, PackedShape(room, 32, lists_chunks=True)), spans)
         qkv, chunks = world.qkv(room), world.chunks(inputs)
         expected = FlashPrefill(flash_attn_varlen_func, shape, world.layout, DEVICE)(world.layer, qkv, chunks)
         got = world.flash(world.layer, qkv, chunks)
@@ -213,14 +213,14 @@ def test_a_replayed_graph_gives_what_flash_attention_launched_by_itself_does():
     def run() -> torch.Tensor:
         return paged.attend_packed(world.layer, qkv, inputs.tiles, world.chunks(inputs))
 
-    _load(inputs, (), paged.part_keys)
+    _load(inputs, ())
     run()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = run()
     for spans in (SPANS, OTHER_SPANS, (), SPANS):
         qkv.copy_(world.qkv(512))
-        _load(inputs, spans, paged.part_keys)
+        _load(inputs, spans)
         graph.replay()
         num_tokens = _num_tokens(spans)
         assert torch.equal(captured[:num_tokens], run()[:num_tokens])

@@ -81,7 +81,7 @@ class DeviceRows:
         at = [(row, position) for row, start, end in chunks for position in range(start, end)]
         rows, positions = torch.tensor(at, device=DEVICE).T
         slots = self.table[rows, positions // BLOCK] * BLOCK + positions % BLOCK
-        tiles = tiles_of([(row, start, end - start) for row, start, end in chunks], paged.part_keys)
+        tiles = tiles_of([(row, start, end - start) for row, start, end in chunks])
         ends = torch.tensor([end - start for _, start, end in chunks], device=DEVICE).cumsum(0) - 1
         packed = PackedTokens(
             self._token_ids[rows, positions], slots.int(), positions.int(),

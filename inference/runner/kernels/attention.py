@@ -23,8 +23,10 @@ _LEAST_SPLITS, _MOST_SPLITS = 48, 256
 _CHUNK = 8
 _NO_WINDOW = 1 << 30
 TILE_QUERIES = 64
-# A short chunk's keys are cut too, for want of tiles; so many programs more a head than tiles at most.
+# A short chunk's keys are cut too, for want of tiles: so many to a part at least, and in so many parts at most. So many
+# programs more a head than tiles at most.
 _SHORT_CHUNK = 256
+_LEAST_PART_KEYS, _MOST_PARTS = 512, 32
 EXTRA_TILES = 64
 # Of the 227 KB of shared memory a Hopper program may have, what tiles on their way may take.
 _STAGE_BYTES = 150 << 10
@@ -82,7 +84,6 @@ class PagedAttention:
         self._parts = torch.empty(num_parts * shape.head_dim, dtype=torch.float32, device=device)
         self._part_stats = torch.empty(num_parts * 2, dtype=torch.float32, device=device)
         self._arrivals = torch.zeros(num_pairs, dtype=torch.int32, device=device)
-        self.part_keys = max(512, triton.next_power_of_2(triton.cdiv(max_model_len, 32)))
         num_tile_parts = 2 * EXTRA_TILES * shape.num_heads
         self._tile_parts = torch.empty(
             num_tile_parts * TILE_QUERIES * shape.head_dim, dtype=torch.float32, device=device
@@ -177,12 +178,12 @@ def _fitting(head_bytes: int) -> tuple[int, int]:
 Tile = tuple[int, int, int, int, int, int, int, int]
 
 
-def tiles_of(spans: list[tuple[int, int, int]], part_keys: int) -> list[Tile]:
+def tiles_of(spans: list[tuple[int, int, int]], least_part_keys: int = _LEAST_PART_KEYS) -> list[Tile]:
     """What the prefill programs of a head do for packed (row, start position, number of tokens) spans, in order.
 
     (row, first token, its position, number of queries, first key, end of keys, first part, part << 16 | parts): a
-    short chunk far from its prompt's start is few tiles, so its keys are cut at multiples of part_keys among several
-    programs, while there is room. The cuts depend on the row alone.
+    short chunk far from its prompt's start is few tiles, so its keys are cut at multiples of a part's size, and several
+    programs share them, while there is room. The cuts depend on the row alone.
     """
     tiles: list[Tile] = []
     first_token = num_extra = num_parts = 0
@@ -190,6 +191,7 @@ def tiles_of(spans: list[tuple[int, int, int]], part_keys: int) -> list[Tile]:
         for offset in range(0, count, TILE_QUERIES):
             queries = min(TILE_QUERIES, count - offset)
             num_keys = start + offset + queries
+            part_keys = max(least_part_keys, triton.next_power_of_2(-(-num_keys // _MOST_PARTS)))
             cuts = -(-num_keys // part_keys) if count <= _SHORT_CHUNK else 1
             if num_extra + cuts - 1 > EXTRA_TILES:
                 cuts = 1

@@ -36,7 +36,8 @@ _CLOSED = object()
 
 def serve(connection: socket.socket, clock: PhaseClock) -> int:
     """Returns the process's exit status, or ends it."""
-    # Beside the step loop there are threads that compute masks; nobody waits longer than this for the interpreter.
+    # Beside the step loop there are threads that read commands and compile grammars, and on a CPU one that runs steps:
+    # nobody waits longer than this for the interpreter.
     sys.setswitchinterval(0.0005)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:

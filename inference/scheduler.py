@@ -188,8 +188,8 @@ class Scheduler:
 
     @property
     def _least_run(self) -> int:
-        """So many forced tokens are taken as a run. Fewer come one by one, by their masks: so they do where the running
-        rows fill their steps, too, where a run would only make good for nothing what is being drawn."""
+        """So many forced tokens are taken as a run. Fewer are drawn one by one, by their masks. So are others where the
+        running rows fill their steps: a run would take as many steps there, and void what is being drawn."""
         bounds = self._limits.bounds
         has_room = bounds.room_beside(len(self._live.running)) > 0
         return self._limits.min_forced_run if has_room else bounds.longest_run + 1
